@@ -1,0 +1,119 @@
+"""The engine of a process, and the one way in which mneme opens a transaction of its own."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from weakref import WeakSet
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import NullPool
+
+from models.errors import StorageError
+from models.settings import Settings
+
+LOCK_TIMEOUT_SECONDS = 2
+STATEMENT_TIMEOUT_SECONDS = 10
+
+# Set for each transaction, never for the session: behind pgbouncer in transaction mode, the session is somebody else's
+# with the next transaction. A process stopped inside a commit must not hold locks that no lease can break.
+_SET_TIMEOUTS = text(
+    "select set_config('lock_timeout', :lock_ms, true), set_config('statement_timeout', :statement_ms, true),"
+    " set_config('idle_in_transaction_session_timeout', :statement_ms, true)"
+)
+
+_CONNECT_ARGS = {
+    "prepare_threshold": None,
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "mneme",
+}
+
+_engines: WeakSet[Engine] = WeakSet()
+
+
+def make_engine(url: str, pool_size: int = 5, *, pooled: bool = True) -> Engine:
+    """Return an engine for the given URL, of at most ``pool_size`` connections.
+
+    Errors of its statements show no parameters, since these hold conversation text. Read committed is set whatever the
+    database's default is: claiming relies on each statement seeing what was committed before it.
+    """
+    options = {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": 10, "pool_pre_ping": True} if pooled else {}
+    engine = create_engine(
+        url,
+        connect_args=_CONNECT_ARGS,
+        hide_parameters=True,
+        isolation_level="READ COMMITTED",
+        poolclass=None if pooled else NullPool,
+        **options,
+    )
+    _engines.add(engine)
+    return engine
+
+
+@cache
+def get_engine(settings: Settings) -> Engine:
+    """Return the process's engine for these settings, made at the first call.
+
+    Raises:
+        SettingsError: no database is set.
+    """
+    return make_engine(settings.require_database_url(), settings.database.pool_size)
+
+
+def _forget_connections() -> None:
+    """Leave to the parent process what it had opened before the fork: two processes on one socket corrupt both."""
+    for engine in _engines:
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_forget_connections)
+
+
+@contextmanager
+def transaction(engine: Engine, *, statement_seconds: float = STATEMENT_TIMEOUT_SECONDS) -> Iterator[Connection]:
+    """Open a transaction with the timeouts of DESIGN; commit at the end, roll back on any exception.
+
+    Raises:
+        StorageError: whatever the database or its driver raised, without parameters and details, which may hold text.
+    """
+    try:
+        with engine.begin() as connection:
+            connection.execute(
+                _SET_TIMEOUTS,
+                {"lock_ms": f"{LOCK_TIMEOUT_SECONDS * 1000}", "statement_ms": f"{int(statement_seconds * 1000)}"},
+            )
+            yield connection
+    except SQLAlchemyError as error:
+        raise storage_error(error) from None
+
+
+# Classes of SQLSTATE: connection, rollback (deadlock, serialisation), resources, not available, operator intervention.
+_TRANSIENT = ("08", "40", "53", "55P03", "57")
+
+
+def storage_error(error: SQLAlchemyError) -> StorageError:
+    """Make an error of ours of one of the driver's, without the parameters and details that may quote rows."""
+    raised = StorageError(describe(error))
+    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
+    raised.transient = isinstance(error, PoolTimeout | DisconnectionError) or (
+        isinstance(error, OperationalError | InterfaceError) if sqlstate is None else sqlstate.startswith(_TRANSIENT)
+    )
+    return raised
+
+
+def describe(error: SQLAlchemyError) -> str:
+    """Say in one line what the database said, leaving out details: they may quote rows."""
+    if not isinstance(error, DBAPIError):
+        return f"database: {type(error).__name__}: {str(error).splitlines()[0]}"
+    diagnosis = getattr(error.orig, "diag", None)
+    if diagnosis is not None and diagnosis.message_primary:
+        return f"database: {diagnosis.message_primary} (SQLSTATE {diagnosis.sqlstate})"
+    return (
+        f"database: out of reach: {str(error.orig).splitlines()[0] if str(error.orig) else type(error.orig).__name__}"
+    )

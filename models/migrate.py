@@ -1,0 +1,92 @@
+"""Bringing the schema up to date, checking that it is, and giving a main app's role its rights."""
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+
+from models import sql
+from models.engine import transaction
+from models.errors import SchemaError, StorageError
+
+MIGRATION_SECONDS = 600.0
+
+
+def _alembic() -> Config:
+    # In code, not in an alembic.ini: the main app in whose directory we run may have one of its own.
+    config = Config()
+    config.set_main_option("script_location", "models:migrations")
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def known_revisions() -> list[str]:
+    """Return the revisions that this code knows, oldest first."""
+    return [script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()][::-1]
+
+
+def current_revision(connection: Connection) -> str | None:
+    """Return the revision of the database, or None when there is no schema."""
+    exists = connection.execute(text("select to_regclass('mneme.alembic_version') is not null")).scalar_one()
+    return connection.execute(text("select version_num from mneme.alembic_version")).scalar() if exists else None
+
+
+def migrate(engine: Engine) -> tuple[str | None, str | None]:
+    """Bring the schema to this code's newest revision; safe to run again, and from several processes at once.
+
+    Returns:
+        The revision before and after; None for no schema.
+
+    Raises:
+        StorageError: the database refused.
+        SchemaError: the database is of a newer release than this code.
+    """
+    config = _alembic()
+    with transaction(engine, statement_seconds=MIGRATION_SECONDS) as connection:
+        # Waits for a second process that migrates; the lock ends with the transaction, so pgbouncer does no harm.
+        connection.execute(text("set local lock_timeout = 0"))
+        connection.execute(text("select pg_advisory_xact_lock(hashtext('mneme.migrate'))"))
+        connection.execute(text("set local lock_timeout = '10s'"))
+        connection.execute(text("create schema if not exists mneme"))
+        before = current_revision(connection)
+        if before is not None and before not in known_revisions():
+            raise SchemaError(
+                f"the schema is at revision {before}, which this release does not know: install a newer release"
+            )
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        return before, current_revision(connection)
+
+
+def check_schema(engine: Engine) -> None:
+    """Make sure that the schema is there and not older than this code.
+
+    A newer one passes: workers of the release before run on while a new release is rolled out.
+
+    Raises:
+        SchemaError: it is missing or older.
+        StorageError: the database is out of reach.
+    """
+    revisions = known_revisions()
+    with transaction(engine) as connection:
+        found = current_revision(connection)
+    if found is None:
+        raise SchemaError("the database has no schema of mneme: run `mneme migrate`")
+    if found in revisions[:-1]:
+        raise SchemaError(f"the schema is at revision {found}, this release needs {revisions[-1]}: run `mneme migrate`")
+
+
+def grant(engine: Engine, role: str) -> None:
+    """Give the role of a main app what it needs: to write snapshots, append messages, and read memory.
+
+    Raises:
+        StorageError: there is no such role, or the database refused.
+        SchemaError: there is no schema.
+    """
+    check_schema(engine)
+    with transaction(engine) as connection:
+        if not connection.execute(text("select 1 from pg_roles where rolname = :role"), {"role": role}).scalar():
+            raise StorageError(f"there is no role {role!r} in this database: create it first")
+        quoted = connection.dialect.identifier_preparer.quote_identifier(role)
+        for right in sql.GRANTS:
+            connection.exec_driver_sql(f"grant {right} to {quoted}")

@@ -1,0 +1,246 @@
+"""The run protocol: counting, claiming, and the ways in which a run ends. Each function is one transaction's work.
+
+The lease and the fencing token are those of Martin Kleppmann, "How to do distributed locking" (2016): a holder may be
+arbitrarily late, so what it writes is checked against the token, here the id of its run, in the same transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from models import sql
+from models.nodes import SummaryNode
+from models.settings import MnemeSettings
+
+Ending = Literal["succeeded", "declined", "failed", "released"]
+
+
+class LostLease(Exception):
+    """The run is no longer ours, or an input was taken: the transaction must be rolled back. Never leaves a job."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """What is waiting in a session: the level that would be made, how many nodes wait below it, and whether it is due."""
+
+    session_id: str
+    level: int
+    uncovered: int
+    due: bool
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A begun run: its id is the fencing token, its batch what the model is asked about."""
+
+    run_id: UUID
+    session_id: str
+    level: int
+    attempt: int
+    batch: tuple[SummaryNode, ...]
+    uncovered: int
+
+    @property
+    def input_ids(self) -> list[UUID]:
+        """The ids of the batch, in the order of the batch."""
+        return node_ids(self.batch)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a run cost so far."""
+
+    llm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What a run made, to be written as a node."""
+
+    content: str = field(repr=False)
+    model: str
+    prompt_version: str
+    compaction_level: int = 1
+
+
+def node_ids(nodes: Iterable[SummaryNode]) -> list[UUID]:
+    """Return the ids of nodes that were read from the database."""
+    return [node.id for node in nodes if node.id is not None]
+
+
+def count_sessions(
+    connection: Connection, session_ids: Sequence[str], settings: MnemeSettings, *, enough: int | None = None
+) -> list[Count]:
+    """Count what is waiting in each session, for the lowest level that is due, else for level 2.
+
+    The cost does not grow with history: a count stops at ``enough`` (default: one more than a batch).
+    """
+    rows = connection.execute(
+        sql.COUNT,
+        {
+            "session_ids": list(session_ids),
+            "threshold": settings.l2_snapshot_threshold,
+            "max_level": settings.max_level,
+            "enough": enough if enough is not None else settings.l2_max_snapshots + 1,
+        },
+    )
+    counts: dict[str, Count] = {}
+    for row in rows:
+        counts.setdefault(row.session_id, Count(row.session_id, row.level, row.uncovered, row.due))
+    return list(counts.values())
+
+
+def count(connection: Connection, session_id: str, settings: MnemeSettings) -> Count:
+    """Count what is waiting in one session; see ``count_sessions``."""
+    return count_sessions(connection, [session_id], settings)[0]
+
+
+def shrink(connection: Connection, claim: Claim, batch: tuple[SummaryNode, ...]) -> None:
+    """Note that a run goes on with fewer inputs.
+
+    Raises:
+        LostLease: the run is no longer running.
+    """
+    changed = connection.execute(sql.SHRINK_RUN, {"run_id": claim.run_id, "input_ids": node_ids(batch)})
+    if changed.rowcount != 1:
+        raise LostLease
+
+
+def commit_fold(connection: Connection, claim: Claim, fold: Fold, usage: Usage) -> UUID:
+    """Write the node, its edges and the supersession flags, and close the run. All or, on any exception, nothing.
+
+    Returns:
+        The id of the new node.
+
+    Raises:
+        LostLease: the run is not running any more, or an input is not there to be covered.
+    """
+    _lock(connection, claim)
+    node_id = connection.execute(
+        sql.INSERT_NODE,
+        {
+            "id": None,
+            "session_id": claim.session_id,
+            "level": claim.level,
+            "span_start": min(node.span_start for node in claim.batch),
+            "span_end": max(node.span_end for node in claim.batch),
+            "content": fold.content,
+            "started_at": None,
+            "ended_at": None,
+            "reported_tokens": None,
+            "parent_node_ids": claim.input_ids,
+            "compaction_level": fold.compaction_level,
+            "degraded": False,
+            "model": fold.model,
+            "prompt_version": fold.prompt_version,
+            "run_id": claim.run_id,
+        },
+    ).scalar_one()
+    covered = connection.execute(sql.SUPERSEDE_BATCH, {"node_id": node_id, "node_ids": claim.input_ids})
+    if covered.rowcount != len(claim.batch):
+        raise LostLease
+    _close(connection, claim.run_id, "succeeded", usage, node_id=node_id)
+    return UUID(str(node_id))
+
+
+def close_declined(connection: Connection, claim: Claim, usage: Usage) -> None:
+    """Record that the model saw nothing to fold: the inputs stay active and are not offered again by themselves.
+
+    Raises:
+        LostLease: the run is not running any more.
+    """
+    _lock(connection, claim)
+    dismiss(connection, claim.run_id, claim.input_ids, "declined", usage)
+
+
+def dismiss(
+    connection: Connection, run_id: UUID, input_ids: list[UUID], reason: str, usage: Usage | None = None
+) -> None:
+    """Dismiss the inputs for a reason and close the run as declined, which resets its counters."""
+    connection.execute(sql.LOCK_NODES, {"node_ids": input_ids})
+    connection.execute(sql.DISMISS, {"node_ids": input_ids, "reason": reason})
+    error_kind = None if reason == "declined" else reason
+    _close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind)
+
+
+def close_failed(
+    connection: Connection, claim: Claim, usage: Usage, *, kind: str, error: str, retry_seconds: float
+) -> None:
+    """Record a failed attempt and when to try again; the inputs are left as they are.
+
+    Raises:
+        LostLease: the run is not running any more.
+    """
+    _lock(connection, claim, with_inputs=False)
+    _close(connection, claim.run_id, "failed", usage, error_kind=kind, error=error, retry_seconds=retry_seconds)
+
+
+def close_released(connection: Connection, run_id: UUID, usage: Usage) -> bool:
+    """Give up a run without counting it as an attempt; say whether it was still running."""
+    return _close(connection, run_id, "released", usage)
+
+
+def count_after(connection: Connection, claim: Claim, settings: MnemeSettings) -> Count:
+    """Count again at the end of a run, in the transaction that closed it; what is still due is left where the sweep looks.
+
+    The run's row is locked by then. A sweep that saw the run still running, and therefore leaves the session's nodes to
+    it, held the row before us: those nodes are counted here.
+    """
+    after = count(connection, claim.session_id, settings)
+    if after.due:
+        connection.execute(sql.RETRY_NOW, {"run_id": claim.run_id})
+    return after
+
+
+def read_run(connection: Connection, run_id: UUID) -> tuple[str, UUID | None]:
+    """Return a run's state and node: after an error at commit, what it says is what happened."""
+    row = connection.execute(sql.READ_RUN, {"run_id": run_id}).one()
+    return row.state, row.node_id
+
+
+def release_worker(connection: Connection, worker: str) -> int:
+    """Release every running run of a worker that is being shut down; return how many there were."""
+    return connection.execute(sql.RELEASE_WORKER, {"worker": worker}).rowcount
+
+
+def _lock(connection: Connection, claim: Claim, *, with_inputs: bool = True) -> None:
+    """Lock the run, then its inputs by id: the one order in which every ending locks."""
+    run = connection.execute(sql.LOCK_RUN, {"run_id": claim.run_id}).one()
+    if run.state != "running":
+        raise LostLease
+    if with_inputs:
+        connection.execute(sql.LOCK_NODES, {"node_ids": claim.input_ids})
+
+
+def _close(
+    connection: Connection,
+    run_id: UUID,
+    state: Ending,
+    usage: Usage,
+    *,
+    node_id: UUID | None = None,
+    error_kind: str | None = None,
+    error: str | None = None,
+    retry_seconds: float | None = None,
+) -> bool:
+    closed = connection.execute(
+        sql.CLOSE_RUN,
+        {
+            "run_id": run_id,
+            "state": state,
+            "reset": state in ("succeeded", "declined"),
+            "llm_calls": usage.llm_calls,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "node_id": node_id,
+            "error_kind": error_kind,
+            "error": error,
+            "retry_seconds": retry_seconds,
+        },
+    )
+    return closed.rowcount == 1

@@ -1,0 +1,312 @@
+"""The SQL that decides: what is due, who may fold, what was folded, what nobody has looked at.
+
+Statements are grouped as a job meets them. Times come from the database's clock alone: ``clock_timestamp()``, because
+``now()`` stands still within a transaction that had to wait for a lock.
+"""
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT, UUID
+
+_UUIDS = ARRAY(UUID(as_uuid=True))
+_TEXTS = ARRAY(TEXT)
+
+# The one predicate for "waiting to be folded"; the index summary_nodes_uncovered has it too.
+UNCOVERED = "n.superseded_by is null and n.dismissed_at is null and n.retired_at is null and not n.degraded"
+
+# A declined node may ride along with the next fold, but is never counted.
+_DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded and n.dismissed_reason = 'declined'"
+
+NODE_COLUMNS = """
+    n.id, n.session_id, n.level, n.kind, n.span_start, n.span_end, n.started_at, n.ended_at, n.token_count,
+    n.reported_tokens, n.superseded_by, n.superseded, n.dismissed_at, n.dismissed_reason, n.retired_at,
+    n.retired_reason, n.replaced_by, n.compaction_level, n.degraded, n.model, n.prompt_version, n.run_id, n.created_at,
+    p.content,
+    array(select e.parent_id from mneme.summary_edges e where e.node_id = n.id order by e.ordinal) as parent_node_ids"""
+
+_NODES = "mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0"
+
+# ------------------------------------------------------------------------------------------------ counting
+
+# The lowest level that is due, for each of the given sessions: one index range per session and level, and no further
+# than :enough. A session that is unknown, or has nothing due, comes back with the count of its level 1.
+COUNT = text(f"""
+    select s.id as session_id, c.level + 1 as level, c.uncovered, c.uncovered >= :threshold as due
+      from unnest(:session_ids) as s (id)
+     cross join lateral (
+        select k.level, (select count(*) from (
+                    select from mneme.summary_nodes n
+                     where n.session_id = s.id and n.level = k.level and {UNCOVERED} limit :enough) as counted) as uncovered
+          from generate_series(1, :max_level - 1) as k (level)) as c
+     where c.level = 1 or c.uncovered >= :threshold
+     order by s.id, c.uncovered >= :threshold desc, c.level
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+# ------------------------------------------------------------------------------------------------ claiming
+
+# (a) A lease that has passed. If its holder is committing just now, this waits, and then finds it succeeded.
+EXPIRE_ONE = text("""
+    update mneme.compaction_runs
+       set state = 'expired', crashes = crashes + 1, finished_at = clock_timestamp()
+     where session_id = :session_id and level = :level and state = 'running' and lease_expires_at < clock_timestamp()
+""")
+
+# (b) The unique index on running runs lets one through.
+INSERT_RUN = text("""
+    insert into mneme.compaction_runs (session_id, level, lease_expires_at, worker, model)
+    values (:session_id, :level, clock_timestamp() + make_interval(secs => :lease_seconds), :worker, :model)
+    on conflict (session_id, level) where state = 'running' do nothing
+    returning id
+""")
+
+# (c) Read in statements of their own: only they see what a holder committed while (a) or (b) waited for it.
+READ_HOLDS = text("""
+    select s.paused_at is not null as paused, r.id as previous_id, r.state, r.attempt, r.content_failures, r.crashes,
+           r.input_ids, coalesce(r.retry_at > clock_timestamp(), false) as backing_off
+      from mneme.sessions s
+      left join lateral (
+        select * from mneme.compaction_runs
+         where session_id = :session_id and level = :level and id <> :run_id
+         order by started_at desc, id desc limit 1) as r on true
+     where s.id = :session_id
+""")
+
+OLDEST_UNCOVERED = text(f"""
+    select {NODE_COLUMNS} from {_NODES}
+     where n.session_id = :session_id and n.level = :level and {UNCOVERED}
+     order by n.span_start, n.span_end, n.id limit :most
+""")
+
+STILL_UNCOVERED = text(f"""
+    select {NODE_COLUMNS} from {_NODES}
+     where n.id = any (:node_ids) and {UNCOVERED}
+     order by n.span_start, n.span_end, n.id
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+DECLINED_BEFORE = text(f"""
+    select {NODE_COLUMNS} from {_NODES}
+     where n.session_id = :session_id and n.level = :level and n.span_start <= :span_start and {_DECLINED}
+     order by n.span_start, n.span_end, n.id limit :most
+""")
+
+# (d) The run is now really begun. The run before it is no longer the session's state, so its retry_at is taken away:
+# the sweep then finds newest runs alone by their retry_at.
+BEGIN_RUN = text("""
+    update mneme.compaction_runs r
+       set attempt = :attempt, content_failures = :content_failures, crashes = :crashes, input_ids = :input_ids,
+           lease_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds),
+           started_at = greatest(clock_timestamp(), (
+               select before.started_at + interval '1 microsecond'
+                 from mneme.compaction_runs before where before.id = :previous_id))
+     where r.id = :run_id
+""").bindparams(bindparam("input_ids", type_=_UUIDS))
+
+FORGET_RETRY = text("update mneme.compaction_runs set retry_at = null where id = :run_id and retry_at is not null")
+
+SHRINK_RUN = text("""
+    update mneme.compaction_runs set input_ids = :input_ids where id = :run_id and state = 'running'
+""").bindparams(bindparam("input_ids", type_=_UUIDS))
+
+# ------------------------------------------------------------------------------------------------ ending
+
+LOCK_RUN = text("""
+    select state, node_id, session_id, level from mneme.compaction_runs where id = :run_id for no key update
+""")
+
+READ_RUN = text("select state, node_id from mneme.compaction_runs where id = :run_id")
+
+# By id, as every writer of several nodes locks them: two orders are a deadlock. Not "for update", which would wait
+# for the foreign-key locks of whoever is adding an edge.
+LOCK_NODES = text("""
+    select id from mneme.summary_nodes where id = any (:node_ids) order by id for no key update
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+# A covered node is nothing for the sweep any more.
+SUPERSEDE_BATCH = text(f"""
+    update mneme.summary_nodes n
+       set superseded_by = :node_id, dismissed_at = null, dismissed_reason = null,
+           swept_at = coalesce(n.swept_at, clock_timestamp())
+     where n.id = any (:node_ids) and (({UNCOVERED}) or ({_DECLINED}))
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+DISMISS = text(f"""
+    update mneme.summary_nodes n
+       set dismissed_at = clock_timestamp(), dismissed_reason = :reason, swept_at = coalesce(n.swept_at, clock_timestamp())
+     where n.id = any (:node_ids) and (({UNCOVERED}) or ({_DECLINED}))
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+CLOSE_RUN = text("""
+    update mneme.compaction_runs
+       set state = :state, finished_at = clock_timestamp(), node_id = :node_id, llm_calls = :llm_calls,
+           prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens, error_kind = :error_kind, error = :error,
+           content_failures = case when :reset then 0 when :error_kind = 'content' then content_failures + 1
+                                   else content_failures end,
+           crashes = case when :reset then 0 else crashes end,
+           retry_at = case when :state = 'failed' then clock_timestamp() + make_interval(secs => :retry_seconds) end
+     where id = :run_id and state = 'running'
+""")
+
+# A run that ends while its session is still due, and nothing holds it, is what the sweep finds should the message that
+# is published next be lost.
+RETRY_NOW = text("""
+    update mneme.compaction_runs set retry_at = clock_timestamp()
+     where id = :run_id and state <> 'running' and retry_at is null
+""")
+
+RELEASE_WORKER = text("""
+    update mneme.compaction_runs
+       set state = 'released', finished_at = clock_timestamp(), retry_at = clock_timestamp()
+     where state = 'running' and worker = :worker
+""")
+
+# ------------------------------------------------------------------------------------------------ sweeping
+
+EXPIRE_MANY = text("""
+    update mneme.compaction_runs
+       set state = 'expired', crashes = crashes + 1, finished_at = clock_timestamp(), retry_at = clock_timestamp()
+     where id in (select id from mneme.compaction_runs
+                   where state = 'running' and lease_expires_at < clock_timestamp()
+                   order by lease_expires_at limit :most for no key update skip locked)
+""")
+
+_MAY_BE_ENQUEUED = """s.paused_at is null
+       and (s.enqueued_at is null or s.enqueued_at < clock_timestamp() - make_interval(secs => :requeue_seconds))"""
+
+UNSWEPT = text(f"""
+    select n.id, n.session_id from mneme.summary_nodes n join mneme.sessions s on s.id = n.session_id
+     where n.swept_at is null and n.created_at < clock_timestamp() - make_interval(secs => :grace_seconds)
+       and {_MAY_BE_ENQUEUED}
+     order by n.created_at, n.id limit :most
+""")
+
+RETRIES_DUE = text(f"""
+    select r.id, r.session_id from mneme.compaction_runs r join mneme.sessions s on s.id = r.session_id
+     where r.retry_at <= clock_timestamp() and {_MAY_BE_ENQUEUED}
+     order by r.retry_at limit :most
+""")
+
+RUNNING = text("""
+    select session_id, level from mneme.compaction_runs where state = 'running' and session_id = any (:session_ids)
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+# A run that is ending holds its row, and may have counted before a node was there that we see: it is skipped here, and
+# its session is left for the next sweep. A run that we lock will count after us.
+RUNNING_LOCKED = text(RUNNING.text + " order by id for share skip locked").bindparams(
+    bindparam("session_ids", type_=_TEXTS)
+)
+
+TO_BE_RETRIED = text("""
+    select distinct session_id, level from mneme.compaction_runs
+     where retry_at is not null and session_id = any (:session_ids)
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+MARK_SWEPT = text("""
+    update mneme.summary_nodes set swept_at = clock_timestamp()
+     where id in (select id from mneme.summary_nodes where id = any (:node_ids) and swept_at is null
+                   order by id for no key update skip locked)
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+FORGET_RETRIES = text("""
+    update mneme.compaction_runs set retry_at = null
+     where id in (select id from mneme.compaction_runs where id = any (:run_ids) and retry_at is not null
+                   order by id for no key update skip locked)
+""").bindparams(bindparam("run_ids", type_=_UUIDS))
+
+# Two sweeps at once: the second waits for nothing and takes what the first did not.
+TAKE_SESSIONS = text(f"""
+    update mneme.sessions set enqueued_at = clock_timestamp()
+     where id in (select s.id from mneme.sessions s where s.id = any (:session_ids) and {_MAY_BE_ENQUEUED}
+                   order by s.id for no key update skip locked)
+    returning id, enqueued_at
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+GIVE_BACK_SESSION = text(
+    "update mneme.sessions set enqueued_at = null where id = :session_id and enqueued_at = :taken_at"
+)
+
+TAKE_FULL_COUNT = text("""
+    update mneme.sweep_state
+       set full_counted_at = clock_timestamp(), threshold = :threshold, max_level = :max_level
+     where full_counted_at is null or full_counted_at < clock_timestamp() - make_interval(secs => :full_count_seconds)
+        or threshold is distinct from :threshold or max_level is distinct from :max_level
+    returning true
+""")
+
+# Everything that is due is made findable again: the oldest waiting node of each such session counts as not yet swept.
+UNMARK_DUE = text(f"""
+    update mneme.summary_nodes u set swept_at = null
+      from (select n.session_id, n.level from mneme.summary_nodes n
+             where {UNCOVERED} and n.level < :max_level
+             group by n.session_id, n.level having count(*) >= :threshold) as due
+     where u.swept_at is not null
+       and u.id = (select n.id from mneme.summary_nodes n
+                    where n.session_id = due.session_id and n.level = due.level and {UNCOVERED}
+                    order by n.span_start, n.span_end, n.id limit 1)
+""")
+
+# ------------------------------------------------------------------------------------------------ the store
+
+INSERT_NODE = text("""
+    select mneme.insert_summary_node(
+        :id, :session_id, :level, :span_start, :span_end, :content, :started_at, :ended_at, :reported_tokens,
+        :parent_node_ids, :compaction_level, :degraded, :model, :prompt_version, :run_id)
+""").bindparams(bindparam("parent_node_ids", type_=_UUIDS))
+
+ACTIVE_NODES = text(f"""
+    select {NODE_COLUMNS} from {_NODES}
+     where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null
+     order by n.span_start, n.span_end, n.id
+""")
+
+LATEST_NODE = text(f"""
+    select {NODE_COLUMNS} from {_NODES}
+     where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null
+     order by n.created_at desc, n.id desc limit 1
+""")
+
+NODE_BY_ID = text(f"select {NODE_COLUMNS} from {_NODES} where n.id = :node_id")
+
+# The spans are taken out of the whole number line; what is left are the holes, and only messages inside holes are read.
+COVERAGE_GAPS = text("""
+    with holes as (
+        select unnest(int8multirange(int8range(null, null)) - coalesce(
+                   range_agg(int8range(span_start, span_end, '[]')), '{}'::int8multirange)) as hole
+          from mneme.summary_nodes where session_id = :session_id and level = 1 and retired_at is null)
+    select min(m.seq) as start_seq, max(m.seq) as end_seq, count(*) as message_count, sum(m.tokens)::bigint as estimated_tokens
+      from holes h cross join lateral (
+        select seq, coalesce((select sum(p.token_estimate) from mneme.message_parts p where p.message_id = id), 0) as tokens
+          from mneme.messages
+         where session_id = :session_id
+           and seq between coalesce(lower(h.hole), -9223372036854775808) and coalesce(upper(h.hole) - 1, 9223372036854775807)
+        ) as m
+     group by h.hole order by 1
+""")
+
+# Which not-retired nodes have edges to the given parents, and to how many of them.
+SUCCESSORS = text("""
+    select e.node_id from mneme.summary_edges e join mneme.summary_nodes s on s.id = e.node_id and s.retired_at is null
+     where e.parent_id = any (:node_ids)
+     group by e.node_id having count(*) = :wanted
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+STATES = text("""
+    select id, superseded_by, retired_at is not null as retired from mneme.summary_nodes where id = any (:node_ids)
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+SUPERSEDE = text("""
+    update mneme.summary_nodes
+       set superseded_by = :by, dismissed_at = null, dismissed_reason = null, swept_at = coalesce(swept_at, clock_timestamp())
+     where id = any (:node_ids) and superseded_by is null
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+# ------------------------------------------------------------------------------------------------ rights
+
+GRANTS = (
+    "usage on schema mneme",
+    "execute on function mneme.write_l1_snapshot(text, bigint, bigint, text, timestamptz, timestamptz, integer)",
+    "execute on function mneme.estimate_tokens(text)",
+    "select on mneme.active_summary_nodes",
+    # The conversation log. is_summary cannot be set, so what a main app appends is a message.
+    "select, insert (id, metadata) on mneme.sessions",
+    "select, insert (id, session_id, seq, role, model, created_at) on mneme.messages",
+    "select, insert (id, message_id, part_index, part_type, content, token_estimate) on mneme.message_parts",
+)

@@ -1,0 +1,97 @@
+"""The sweep's view of the rows: what nobody has looked at yet, and what is due and held by nothing.
+
+Everything is bounded, oldest first, and may run twice at once. Its cost grows with what is new: a node is marked once
+its session is not due, or is held by a run that will itself look again.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from models import sql
+from models.runs import count_sessions
+from models.settings import MnemeSettings, ScheduleSettings
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A session that this sweep, and no other, is to enqueue."""
+
+    session_id: str
+    taken_at: datetime
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one round found: the sessions to enqueue, how many nodes it marked, and whether there may be more."""
+
+    taken: list[Taken]
+    marked: int
+    more: bool
+
+
+def expire_leases(connection: Connection, most: int) -> int:
+    """Close runs whose lease has passed, oldest first; return how many."""
+    return connection.execute(sql.EXPIRE_MANY, {"most": most}).rowcount
+
+
+def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings) -> int | None:
+    """Count everything, at most once an hour and after a change of thresholds; make what is due findable again.
+
+    Returns:
+        How many sessions and levels were made findable, or None when it was not time.
+    """
+    levels = {"threshold": mneme.l2_snapshot_threshold, "max_level": mneme.max_level}
+    mine = connection.execute(sql.TAKE_FULL_COUNT, levels | {"full_count_seconds": schedules.full_count_seconds})
+    if mine.scalar_one_or_none() is None:
+        return None
+    return connection.execute(sql.UNMARK_DUE, levels).rowcount
+
+
+def sweep_once(connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings) -> Swept:
+    """Look at the oldest nodes that no sweep has seen, and at the runs that were to be tried again by now."""
+    bounds = {
+        "most": schedules.sweep_batch,
+        "grace_seconds": schedules.grace_seconds,
+        "requeue_seconds": schedules.requeue_seconds,
+    }
+    nodes = connection.execute(sql.UNSWEPT, bounds).all()
+    retries = connection.execute(sql.RETRIES_DUE, bounds).all()
+    waiting = list(dict.fromkeys(row.session_id for row in (*retries, *nodes)))
+
+    counts = count_sessions(connection, waiting, mneme, enough=mneme.l2_snapshot_threshold)
+    due = {counted.session_id: counted.level for counted in counts if counted.due}
+    ending, running = _runs(connection, list(due))
+    retried = {(row.session_id, row.level) for row in connection.execute(sql.TO_BE_RETRIED, {"session_ids": list(due)})}
+
+    # A session whose run is ending just now is neither marked nor enqueued: the next sweep will know.
+    settled = {sid for sid in waiting if sid not in due or (sid, due[sid]) in running | retried}
+    seen = [row.id for row in nodes if row.session_id in settled]
+    marked = connection.execute(sql.MARK_SWEPT, {"node_ids": seen}).rowcount
+    over = [row.id for row in retries if row.session_id not in due]
+    connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
+
+    retry_now = {row.session_id for row in retries}
+    free = [
+        sid
+        for sid, level in due.items()
+        if (sid, level) not in running | ending and (sid in retry_now or (sid, level) not in retried)
+    ]
+    rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
+    taken = [Taken(row.id, row.enqueued_at) for row in rows]
+    return Swept(taken, marked, more=len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch)
+
+
+def _runs(connection: Connection, session_ids: list[str]) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """Return the runs that are ending just now, and those that are running and will count after us."""
+    every = {(row.session_id, row.level) for row in connection.execute(sql.RUNNING, {"session_ids": session_ids})}
+    locked = {
+        (row.session_id, row.level) for row in connection.execute(sql.RUNNING_LOCKED, {"session_ids": session_ids})
+    }
+    return every - locked, locked
+
+
+def give_back(connection: Connection, taken: Taken) -> None:
+    """Note that a session could not be published after all, so that the next sweep may try."""
+    connection.execute(sql.GIVE_BACK_SESSION, {"session_id": taken.session_id, "taken_at": taken.taken_at})

@@ -1,0 +1,87 @@
+"""URLs as people write them, made into what the drivers understand; and shown without their passwords."""
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from sqlalchemy import make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+
+_CREDENTIALS = re.compile(r"(?P<before>://[^/?#]*?:)(?P<password>.*)(?P<after>@)")
+_SECRET_QUERY = re.compile(r"(?i)([?&](?:password|passwd|secret|token|api[-_]?key)=)[^&\s]*")
+_DATABASE = re.compile(r"postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)", re.DOTALL)
+
+
+def redact(text: str) -> str:
+    """Return a URL with its password replaced; what does not look like a URL is not shown at all."""
+    if "://" not in text:
+        return "(not shown)"
+    return _SECRET_QUERY.sub(r"\1***", _CREDENTIALS.sub(r"\g<before>***\g<after>", text))
+
+
+def has_password(url: str) -> bool:
+    """Say whether the URL carries a password."""
+    return "://" in url and redact(url) != url
+
+
+def database_url(text: str) -> str:
+    """Return a Postgres URL for SQLAlchemy and psycopg 3, from ``postgres://`` or ``postgresql://``, with any driver.
+
+    The password may hold ``@``, ``:`` and ``%``, percent-encoded or not: the last ``@`` before the query ends it.
+
+    Raises:
+        ValueError: it is no such URL, or names no database.
+    """
+    match = _DATABASE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("expected a URL such as postgresql://user:password@host:5432/name")
+    address, question, query = match["rest"].partition("?")
+    credentials, _, place = address.rpartition("@")
+    user, _, password = credentials.partition(":")
+    try:
+        url = make_url(f"postgresql+psycopg://{place}{question}{query}")
+        url = url.set(username=unquote(user) or None, password=unquote(password) or None)
+    except (ArgumentError, ValueError):
+        raise ValueError("expected a URL such as postgresql://user:password@host:5432/name") from None
+    if not url.database and "dbname" not in url.query:
+        raise ValueError("expected the name of a database at the end of the URL")
+    return _full(url)
+
+
+def _full(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def broker_url(text: str) -> str:
+    """Return the URL of a Redis-compatible server.
+
+    Raises:
+        ValueError: it is no such URL.
+    """
+    parts = _split(text)
+    if parts is not None and (
+        (parts.scheme in ("redis", "rediss") and parts.hostname)
+        or (parts.scheme == "redis+socket" and parts.path.strip("/"))
+    ):
+        return text.strip()
+    raise ValueError("expected a URL such as redis://host:6379/0, rediss://host:6379/0 or redis+socket:///path/to.sock")
+
+
+def http_url(text: str) -> str:
+    """Return the URL of an HTTP endpoint.
+
+    Raises:
+        ValueError: it is no such URL.
+    """
+    parts = _split(text)
+    if parts is not None and parts.scheme in ("http", "https") and parts.hostname:
+        return text.strip()
+    raise ValueError("expected a URL such as https://api.example.com/v1")
+
+
+def _split(text: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(text.strip())
+        return None if parts.port == 0 else parts
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return None

@@ -1,0 +1,58 @@
+"""Publishing to the broker: a hint that a session may be due. Losing one loses no work."""
+
+from functools import cache
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from models.errors import BrokerError
+from models.settings import Settings
+
+QUEUE = "mneme"
+JOB = "mneme.job"
+SWEEP = "mneme.sweep"
+
+
+@cache
+def get_producer(settings: Settings) -> Celery:
+    """Return an app that only sends, and gives up soon.
+
+    With a frozen Redis, ``send_task`` blocks for ever by default; so its sockets have short timeouts and nothing is
+    retried.
+
+    Raises:
+        SettingsError: no broker is set.
+    """
+    producer = Celery("mneme-producer", broker=settings.require_broker_url(), set_as_current=False)
+    producer.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUE,
+        task_send_sent_event=True,  # Flower shows a job from its sending on
+        task_ignore_result=True,
+        task_publish_retry=False,
+        broker_connection_timeout=2,
+        broker_transport_options={
+            "socket_timeout": 2,
+            "socket_connect_timeout": 2,
+            "socket_keepalive": True,
+            "retry_on_timeout": False,
+            "max_retries": 0,
+        },
+    )
+    return producer
+
+
+def publish(settings: Settings, session_id: str) -> None:
+    """Put a job for the session onto the queue, now.
+
+    Raises:
+        BrokerError: the broker did not take it within a few seconds.
+        SettingsError: no broker is set.
+    """
+    try:
+        get_producer(settings).send_task(JOB, kwargs={"session_id": session_id}, queue=QUEUE, retry=False)
+    except (OperationalError, OSError) as error:
+        raise BrokerError(
+            f"session {session_id!r}: the broker took no job ({type(error).__name__}); the sweep will enqueue it"
+        ) from None

@@ -1,0 +1,25 @@
+"""The Celery tasks. What they do is in ``runner`` and ``sweep``; here stands only how Celery is told of it."""
+
+from celery import shared_task
+
+from models.errors import MnemeError
+from tasks.broker import JOB, SWEEP
+from tasks.runner import L2Runner
+from tasks.sweep import sweep
+
+
+# An error of ours is a result, recorded and to be shown in one line; only what nobody foresaw is logged with a traceback.
+@shared_task(name=JOB, throws=(MnemeError,))
+def job(session_id: str) -> dict[str, object]:
+    """Fold a session once, if it is due; returns what came of it.
+
+    Raises:
+        FoldFailed: the attempt failed, after it was recorded.
+    """
+    return L2Runner(session_id).run().as_result()
+
+
+@shared_task(name=SWEEP, throws=(MnemeError,))
+def sweep_task() -> dict[str, object]:
+    """Find in the rows what is due and enqueue it; returns how much."""
+    return sweep().as_result()

@@ -1,0 +1,74 @@
+"""The sweep: what no message told us, the rows do."""
+
+import logging
+import time
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import Engine
+
+from models.engine import get_engine, transaction
+from models.errors import BrokerError
+from models.settings import Settings, get_settings
+from models.sweeping import Taken, expire_leases, give_back, sweep_once, unmark_if_time
+from tasks.broker import publish
+
+logger = logging.getLogger("mneme.sweep")
+
+FULL_COUNT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """How many runs were closed, nodes marked as seen, and sessions enqueued; ``unmarked`` after a count of everything."""
+
+    expired: int
+    enqueued: int
+    marked: int
+    unmarked: int | None
+
+    def as_result(self) -> dict[str, object]:
+        """Return the report as plain values."""
+        return asdict(self)
+
+
+def sweep(settings: Settings | None = None, engine: Engine | None = None) -> SweepReport:
+    """Close runs whose lease has passed, and enqueue the sessions that are due and held by nothing.
+
+    Rounds follow one another while there is more, for at most the half of ``schedules.sweep_seconds``.
+
+    Raises:
+        StorageError: the database is out of reach.
+    """
+    settings = settings or get_settings()
+    engine = engine or get_engine(settings)
+    until = time.monotonic() + settings.schedules.sweep_seconds / 2
+    with transaction(engine) as connection:
+        expired = expire_leases(connection, settings.schedules.sweep_batch)
+    with transaction(engine, statement_seconds=FULL_COUNT_SECONDS) as connection:
+        unmarked = unmark_if_time(connection, settings.mneme, settings.schedules)
+    enqueued = marked = 0
+    more = True
+    while more and time.monotonic() < until:
+        with transaction(engine) as connection:
+            swept = sweep_once(connection, settings.mneme, settings.schedules)
+        published = _publish(settings, engine, swept.taken)
+        enqueued += published
+        marked += swept.marked
+        more = swept.more and published == len(swept.taken) and (published > 0 or swept.marked > 0)
+    if expired or enqueued:
+        logger.info("sweep: expired=%d enqueued=%d marked=%d", expired, enqueued, marked)
+    return SweepReport(expired, enqueued, marked, unmarked)
+
+
+def _publish(settings: Settings, engine: Engine, taken: list[Taken]) -> int:
+    """Publish the taken sessions; with the first that the broker refuses, the rest is given back for the next sweep."""
+    for position, session in enumerate(taken):
+        try:
+            publish(settings, session.session_id)
+        except BrokerError as error:
+            logger.warning("%s", error)
+            with transaction(engine) as connection:
+                for unpublished in taken[position:]:
+                    give_back(connection, unpublished)
+            return position
+    return len(taken)

@@ -1,0 +1,106 @@
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import redis
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session, sessionmaker
+
+from models import SummaryDAGStore, load_settings, make_engine, migrate
+from models.settings import Settings
+from tests.support.servers import Postgres, postgres_server, redis_server
+
+# The developer's own settings must not reach the tests.
+for name in list(os.environ):
+    if name.startswith(("MNEME_", "OPENAI_")) or name in ("DATABASE_URL", "REDIS_URL"):
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(postgres: Postgres) -> str:
+    postgres.execute("create database mneme_template")
+    engine = make_engine(_sqlalchemy(postgres.url("mneme_template")), pooled=False)
+    migrate(engine)
+    engine.dispose()
+    return "mneme_template"
+
+
+@pytest.fixture
+def database_url(postgres: Postgres, template: str) -> Iterator[str]:
+    """The URL of a migrated database of the test's own."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    postgres.execute(f"create database {name} template {template}")
+    yield postgres.url(name)
+    postgres.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(_sqlalchemy(database_url), pool_size=20)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(engine) as session:
+        yield session
+
+
+@pytest.fixture
+def store(session: Session) -> SummaryDAGStore:
+    return SummaryDAGStore(session)
+
+
+@pytest.fixture
+def new_session(engine: Engine) -> sessionmaker[Session]:
+    return sessionmaker(engine)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator[redis.Redis]:
+    """An empty broker."""
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def environ(database_url: str, redis_url: str) -> dict[str, str]:
+    """The settings that every process of a test needs; a test adds its own."""
+    return {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "MNEME_LLM__MODEL": "extract"}
+
+
+@pytest.fixture
+def settings(environ: dict[str, str]) -> Settings:
+    return load_settings(environ)
+
+
+def _sqlalchemy(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
+@pytest.fixture
+def scalar(engine: Engine):
+    """Run a statement in a transaction of its own and return its first value."""
+
+    def run(statement: str, **parameters: object) -> object:
+        with engine.begin() as connection:
+            result = connection.execute(text(statement), parameters)
+            return result.scalar() if result.returns_rows else result.rowcount
+
+    return run

@@ -1,0 +1,46 @@
+"""The ``mneme`` command. Heavy imports stand where they are used, so that it starts at once."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from worker.exits import or_exit
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mneme-worker", prog_name="mneme")
+def main() -> None:
+    """The memory worker behind long-running LLM agents.
+
+    Settings come from config.toml and the environment; DATABASE_URL names the database. Exit codes: 0 success, 1 a
+    negative answer, 2 wrong usage or configuration.
+    """
+
+
+@main.command()
+def migrate() -> None:
+    """Bring the schema "mneme" in the database up to date. Safe to run again, and from several places at once."""
+    from models.migrate import migrate as bring_up_to_date
+
+    before, after = or_exit(lambda: bring_up_to_date(_engine()))
+    click.echo(f"schema mneme: {after}" if before == after else f"schema mneme: {before or 'nothing'} -> {after}")
+
+
+@main.command()
+@click.argument("role")
+def grant(role: str) -> None:
+    """Let the database role ROLE of a main app write snapshots, append messages and read memory."""
+    from models.migrate import grant as give_rights
+
+    or_exit(lambda: give_rights(_engine(), role))
+    click.echo(f"{role} may write snapshots, append messages and read memory")
+
+
+def _engine() -> "Engine":
+    from models.engine import make_engine
+    from models.settings import get_settings
+
+    return make_engine(get_settings().require_database_url(), pooled=False)
