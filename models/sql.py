@@ -273,10 +273,12 @@ COVERAGE_GAPS = text("""
           from mneme.summary_nodes where session_id = :session_id and level = 1 and retired_at is null)
     select min(m.seq) as start_seq, max(m.seq) as end_seq, count(*) as message_count, sum(m.tokens)::bigint as estimated_tokens
       from holes h cross join lateral (
-        select seq, coalesce((select sum(p.token_estimate) from mneme.message_parts p where p.message_id = id), 0) as tokens
-          from mneme.messages
-         where session_id = :session_id
-           and seq between coalesce(lower(h.hole), -9223372036854775808) and coalesce(upper(h.hole) - 1, 9223372036854775807)
+        select g.seq, coalesce((
+                   select sum(p.token_estimate) from mneme.message_parts p where p.message_id = g.id), 0) as tokens
+          from mneme.messages g
+         where g.session_id = :session_id
+           and g.seq between coalesce(lower(h.hole), -9223372036854775808)
+                         and coalesce(upper(h.hole) - 1, 9223372036854775807)
         ) as m
      group by h.hole order by 1
 """)

@@ -1,5 +1,4 @@
 import os
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -24,21 +23,27 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def template(postgres: Postgres) -> str:
-    postgres.execute("create database mneme_template")
-    engine = make_engine(_sqlalchemy(postgres.url("mneme_template")), pooled=False)
+def shared_database(postgres: Postgres) -> str:
+    postgres.execute("create database mneme_test")
+    engine = make_engine(_sqlalchemy(postgres.url("mneme_test")), pooled=False)
     migrate(engine)
     engine.dispose()
-    return "mneme_template"
+    return "mneme_test"
+
+
+_EMPTY = """
+    select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
+    truncate mneme.sessions, mneme.messages, mneme.message_parts, mneme.summary_nodes, mneme.summary_edges,
+             mneme.compaction_runs, mneme.sweep_state;
+    insert into mneme.sweep_state default values
+"""
 
 
 @pytest.fixture
-def database_url(postgres: Postgres, template: str) -> Iterator[str]:
-    """The URL of a migrated database of the test's own."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    postgres.execute(f"create database {name} template {template}")
-    yield postgres.url(name)
-    postgres.execute(f"drop database {name} with (force)")
+def database_url(postgres: Postgres, shared_database: str) -> str:
+    """The URL of a migrated database without a row; whoever was still connected to it no longer is."""
+    postgres.execute(_EMPTY, shared_database)
+    return postgres.url(shared_database)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def model_server() -> Iterator[ModelServer]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with lock:
                 call = Call(body, {k.lower(): v for k, v in self.headers.items()}, self, len(state.calls) + 1)

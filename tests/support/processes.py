@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.servers import dies_with_us
@@ -35,14 +35,10 @@ class Process:
         if self.popen.poll() is None:
             self.send(signal.SIGCONT)
             self.popen.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.popen.wait(15)
-            except subprocess.TimeoutExpired:
-                pass
-        try:
+        with suppress(ProcessLookupError):
             self.send(signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.popen.wait()
 
 
@@ -56,7 +52,7 @@ def wait_until(condition: Callable[[], object], timeout_seconds: float = 20, wha
 
 def clean_environ(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")}
-    return {**kept, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **extra}
+    return {**kept, "PYTHONUNBUFFERED": "1", **extra}
 
 
 @contextmanager

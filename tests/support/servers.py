@@ -87,7 +87,7 @@ class Postgres:
             "-D",
             str(self._data),
             "-U",
-            "mneme",
+            "owner",
             "-A",
             "trust",
             "-E",
@@ -131,7 +131,7 @@ class Postgres:
                 raise RuntimeError(f"Postgres did not start: {self._log.read_text()[-2000:]}")
             yield self
 
-    def url(self, database: str, user: str = "mneme") -> str:
+    def url(self, database: str, user: str = "owner") -> str:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> None:

@@ -312,7 +312,7 @@ returns text
 language sql stable set search_path = mneme, pg_temp as $$
     select jsonb_build_object(
         'summary_node_id', p_node_id, 'level', p_level,
-        'compacted_message_count', case when p_level = 1 then p_span_end - p_span_start + 1 else
+        'compacted_message_count', case when p_level = 1 then p_span_end::numeric - p_span_start + 1 else
             (select sum((content::jsonb ->> 'compacted_message_count')::numeric) from mneme.message_parts
               where message_id = any (p_parent_ids) and part_index = 1) end,
         'compacted_token_count', case when p_level > 1 then

@@ -1,0 +1,244 @@
+"""Migrations, rights, and what a granted role can do from psql."""
+
+import re
+import subprocess
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, text
+
+from models import SchemaError, StorageError, check_schema, grant, make_engine, migrate
+from models.migrate import known_revisions
+from tests.support.processes import ROOT, mneme, run
+from tests.support.servers import Postgres, find_program
+
+
+@pytest.fixture
+def empty_url(postgres: Postgres) -> Iterator[str]:
+    name = f"empty_{uuid.uuid4().hex[:12]}"
+    postgres.execute(f"create database {name}")
+    yield postgres.url(name)
+    postgres.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def empty(empty_url: str) -> Iterator[Engine]:
+    engine = make_engine(empty_url.replace("postgresql:", "postgresql+psycopg:"))
+    yield engine
+    engine.dispose()
+
+
+def test_the_command_migrates_and_may_be_run_again(empty_url: str) -> None:
+    first = run(mneme("migrate"), {"DATABASE_URL": empty_url})
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == f"schema mneme: nothing -> {known_revisions()[-1]}\n"
+    second = run(mneme("migrate"), {"DATABASE_URL": empty_url})
+    assert (second.returncode, second.stdout) == (0, f"schema mneme: {known_revisions()[-1]}\n")
+
+
+def test_two_processes_may_migrate_at_once(empty_url: str, empty: Engine) -> None:
+    commands = [
+        subprocess.Popen(
+            mneme("migrate"), env={"DATABASE_URL": empty_url}, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    for done in commands:
+        out, err = done.communicate(timeout=60)
+        assert done.returncode == 0, err
+        assert out.startswith(b"schema mneme: ")
+    check_schema(empty)
+
+
+def test_a_main_apps_own_alembic_and_tables_are_left_alone(empty: Engine, tmp_path, monkeypatch) -> None:
+    """The main app has an alembic.ini in its directory, its own version table, and a table called sessions."""
+    versions = tmp_path / "migrations" / "versions"
+    versions.mkdir(parents=True)
+    (tmp_path / "alembic.ini").write_text("[alembic]\nscript_location = migrations\n")
+    (tmp_path / "migrations" / "env.py").write_text(
+        "from alembic import context\n"
+        "context.configure(connection=context.config.attributes['connection'])\n"
+        "with context.begin_transaction():\n    context.run_migrations()\n"
+    )
+    (versions / "app1.py").write_text(
+        "from alembic import op\nimport sqlalchemy as sa\nrevision = 'app1'\ndown_revision = None\n"
+        "def upgrade():\n    op.create_table('sessions', sa.Column('id', sa.Integer, primary_key=True))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    def upgrade_main_app() -> None:
+        config = Config("alembic.ini")
+        config.set_main_option("path_separator", "os")
+        with empty.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    upgrade_main_app()
+    migrate(empty)
+    upgrade_main_app()
+    with empty.connect() as connection:
+        assert connection.execute(text("select version_num from public.alembic_version")).scalars().all() == ["app1"]
+        assert connection.execute(text("select version_num from mneme.alembic_version")).scalars().all() == ["0001"]
+        assert connection.execute(text("select count(*) from public.sessions")).scalar() == 0
+        public = "select count(*) from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'"
+        assert connection.execute(text(public)).scalar() == 2
+
+
+def test_a_missing_schema_is_named_with_its_remedy(empty: Engine) -> None:
+    with pytest.raises(SchemaError, match="no schema of mneme: run `mneme migrate`"):
+        check_schema(empty)
+
+
+def test_a_schema_of_a_newer_release_is_left_alone(empty: Engine) -> None:
+    migrate(empty)
+    with empty.begin() as connection:
+        connection.execute(text("update mneme.alembic_version set version_num = '9999'"))
+    check_schema(empty)  # workers of the release before run on
+    with pytest.raises(SchemaError, match="9999, which this release does not know"):
+        migrate(empty)
+
+
+def test_no_database_is_one_sentence_and_exit_code_1(postgres: Postgres) -> None:
+    done = run(mneme("migrate"), {"DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/none"})
+    assert done.returncode == 1
+    assert done.stderr.startswith("mneme: database: out of reach")
+    assert len(done.stderr.splitlines()) == 1
+    assert "secret" not in done.stderr
+
+
+def test_an_unset_database_is_exit_code_2() -> None:
+    done = run(mneme("migrate"), {})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "database.url is not set: set DATABASE_URL" in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ the granted role
+
+
+@pytest.fixture(scope="module")
+def role(shared_database: str, postgres: Postgres) -> Iterator[str]:
+    """A role with a name that needs quoting, granted by the command."""
+    name = f"Main app {uuid.uuid4().hex[:6]}"
+    postgres.execute(f'create role "{name}" login')
+    done = run(mneme("grant", name), {"DATABASE_URL": postgres.url(shared_database)})
+    assert (done.returncode, done.stderr) == (0, "")
+    yield name
+    postgres.execute(f'drop owned by "{name}"', shared_database)
+    postgres.execute(f'drop role "{name}"')
+
+
+@pytest.fixture
+def psql(postgres: Postgres, database_url: str, role: str):
+    def run_psql(statement: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [find_program("psql"), "-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", role,
+             "-d", database_url.rpartition("/")[2], "-c", statement],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+
+    return run_psql
+
+
+def test_a_granted_role_writes_snapshots_from_psql(psql, engine: Engine) -> None:
+    written = psql(
+        "select mneme.write_l1_snapshot('s', 1, 9, 'Hello; it''s snowing.', now() - interval '1 day', now(), 7)"
+    )
+    assert written.returncode == 0, written.stderr
+    node_id = written.stdout.strip()
+    assert psql("select mneme.write_l1_snapshot('s', 1, 9, 'Hello; it''s snowing.')").stdout.strip() == node_id
+    named = psql("select mneme.write_l1_snapshot(session_id => 's', span_start => 10, span_end => 10, content => 'x')")
+    assert named.returncode == 0, named.stderr
+    with engine.connect() as connection:
+        rows = connection.execute(text("select id::text, content, reported_tokens from mneme.active_summary_nodes"
+                                       " order by span_start")).all()  # fmt: skip
+    assert [tuple(row) for row in rows] == [(node_id, "Hello; it's snowing.", 7), (named.stdout.strip(), "x", None)]
+    assert (
+        psql("select content from mneme.active_summary_nodes where session_id = 's' and span_start = 10").stdout
+        == "x\n"
+    )
+
+
+BAD_SNAPSHOTS = {
+    "the same span with other text": ("'s', 1, 9, 'other'", "already covered by snapshot .* with other content"),
+    "blank": ("'s', 10, 19, e' \\n\\t '", "the content is blank"),
+    "null": ("'s', 10, 19, null", "the content is blank"),
+    "reversed": ("'s', 19, 10, 'x'", "the span is reversed"),
+    "too long": ("'s', 10, 19, repeat('x', 32769)", "32769 bytes, at most 32768"),
+    "no session": ("'', 10, 19, 'x'", "session id must have 1 to 255 bytes"),
+    "null session": ("null, 10, 19, 'x'", "session id must have 1 to 255 bytes"),
+    "long session": ("repeat('x', 256), 10, 19, 'x'", "session id must have 1 to 255 bytes"),
+    "null span": ("'s', null, 19, 'x'", "span_start and span_end must be given"),
+    "reversed times": ("'s', 10, 19, 'x', now(), now() - interval '1 h'", "the times are reversed"),
+    "negative tokens": ("'s', 10, 19, 'x', null, null, -1", "token_count must not be negative"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_SNAPSHOTS.values(), ids=BAD_SNAPSHOTS.keys())
+def test_bad_snapshots_are_refused_in_plain_words(psql, engine: Engine, arguments: str, message: str) -> None:
+    psql("select mneme.write_l1_snapshot('s', 1, 9, 'Hello.')")
+    done = psql(f"select mneme.write_l1_snapshot({arguments})")
+    assert done.returncode == 1
+    assert done.stderr.startswith("ERROR:  mneme: ")
+    assert re.search(message, done.stderr)
+    with engine.connect() as connection:
+        assert connection.execute(text("select count(*) from mneme.messages")).scalar() == 1
+        assert connection.execute(text("select count(*) from mneme.summary_nodes")).scalar() == 1
+
+
+def test_a_granted_role_appends_messages_and_nothing_else(psql, engine: Engine) -> None:
+    assert psql("insert into mneme.sessions (id) values ('s') on conflict do nothing").returncode == 0
+    appended = psql("insert into mneme.messages (session_id, seq, role) values ('s', 1, 'user') returning id")
+    assert appended.returncode == 0, appended.stderr
+    part = f"insert into mneme.message_parts (message_id, part_index, part_type, content) values ('{appended.stdout.strip()}',"
+    assert psql(part + " 0, 'text', 'hello')").returncode == 0
+    assert psql("select mneme.estimate_tokens('hello')").stdout == "2\n"
+    for forbidden in (
+        "insert into mneme.messages (session_id, is_summary, role) values ('s', true, 'user')",
+        "update mneme.messages set role = 'x'",
+        "delete from mneme.messages",
+        "select * from mneme.summary_nodes",
+        "update mneme.summary_nodes set superseded_by = null",
+        "select * from mneme.compaction_runs",
+        "select mneme.insert_summary_node(null, 's', 1, 1, 2, 'x')",
+        "update mneme.sessions set paused_at = now()",
+        "create table mneme.mine (id int)",
+    ):
+        done = psql(forbidden)
+        assert "permission denied" in done.stderr, forbidden
+
+
+def test_a_hostile_search_path_changes_nothing(psql, postgres: Postgres, database_url: str) -> None:
+    """A security definer function must not be led to the caller's own tables and functions."""
+    done = psql(
+        "create temporary table sessions (id text); create temporary table summary_nodes (id int);"
+        " set search_path = pg_temp, mneme; select mneme.write_l1_snapshot('s', 1, 9, 'Hello.')"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_role_is_named(database_url: str) -> None:
+    done = run(mneme("grant", "nobody_here"), {"DATABASE_URL": database_url})
+    assert done.returncode == 1
+    assert done.stderr == "mneme: there is no role 'nobody_here' in this database: create it first\n"
+
+
+def test_granting_without_a_schema_names_the_remedy(empty: Engine, postgres: Postgres) -> None:
+    with pytest.raises(SchemaError, match="mneme migrate"):
+        grant(empty, "owner")
+
+
+def test_ungranted_roles_cannot_even_see_the_schema(engine: Engine, postgres: Postgres, database_url: str) -> None:
+    name = f"stranger_{uuid.uuid4().hex[:6]}"
+    postgres.execute(f"create role {name} login")
+    try:
+        stranger = make_engine(
+            postgres.url(database_url.rpartition("/")[2], name).replace("postgresql:", "postgresql+psycopg:")
+        )
+        with pytest.raises(StorageError, match="permission denied"):
+            migrate(stranger)
+        stranger.dispose()
+    finally:
+        postgres.execute(f"drop role {name}")
