@@ -1,6 +1,7 @@
 """A real HTTP endpoint that speaks chat completions as the test tells it to."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,11 @@ def fails(status: int, code: str | None = None, **headers: str) -> Answer:
 
 def replies(body: str, content_type: str = "application/json") -> Answer:
     return lambda call: call.send(200, body, content_type)
+
+
+def drops(call: Call) -> None:
+    call.handler.connection.shutdown(socket.SHUT_RDWR)
+    call.handler.close_connection = True
 
 
 def drips(call: Call) -> None:
