@@ -2,6 +2,9 @@
 
 from functools import cache
 
+# Kombu would import its transport at the first message, which in a script that ends at once is too late: the
+# interpreter is then shutting down, and refuses what the import does.
+import kombu.transport.redis  # noqa: F401
 from celery import Celery
 from kombu.exceptions import OperationalError
 

@@ -12,7 +12,7 @@ import threading
 import time
 
 from sqlalchemy import event
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from models.errors import BrokerError
 from models.settings import Settings, get_settings
@@ -137,8 +137,9 @@ def enqueue_on_commit(
             for session_id in session.info.pop(WRITTEN_SESSIONS, ()):
                 enqueue_job(session_id, settings=settings)
 
-    def rolled_back(session: Session, _previous: object) -> None:
-        if not session.in_nested_transaction():
+    def rolled_back(session: Session, ended: SessionTransaction) -> None:
+        # What a savepoint took back may be enqueued all the same: a hint too many does no harm.
+        if not ended.nested:
             session.info.pop(WRITTEN_SESSIONS, None)
 
     event.listen(session_factory, "after_commit", committed)
