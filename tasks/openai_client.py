@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from re import fullmatch
 from time import time
@@ -78,6 +79,9 @@ class OpenAIClient:
             raise ConfigurationFailure(f"the request could not be made ({type(error).__name__})") from None
 
 
+_calls: dict[asyncio.AbstractEventLoop, asyncio.Task[str]] = {}
+
+
 def _run(work: Coroutine[Any, Any, str]) -> str:
     """Run a coroutine in a loop of this thread's own.
 
@@ -85,10 +89,23 @@ def _run(work: Coroutine[Any, Any, str]) -> str:
     """
     loop = asyncio.new_event_loop()
     try:
-        return loop.run_until_complete(work)
+        _calls[loop] = loop.create_task(work)
+        return loop.run_until_complete(_calls[loop])
+    except asyncio.CancelledError:
+        raise TransientFailure("the call was cut off by the worker's shutdown") from None
     finally:
+        _calls.pop(loop, None)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def cut_off_calls() -> int:
+    """End every call under way in this process, for a cold shutdown; return how many there were."""
+    under_way = list(_calls.items())
+    for loop, call in under_way:
+        with suppress(RuntimeError):  # ended, and its loop closed, a moment ago
+            loop.call_soon_threadsafe(call.cancel)
+    return len(under_way)
 
 
 def _by_status(error: openai.APIStatusError) -> FoldFailed:

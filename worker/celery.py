@@ -11,6 +11,9 @@ from worker import lifecycle
 from worker.exits import or_exit
 
 
+_POOLS = {"threads": "worker.threads:TaskPool"}
+
+
 def make_app(settings: Settings) -> Celery:
     """Return the app for these settings.
 
@@ -35,7 +38,7 @@ def make_app(settings: Settings) -> Celery:
         task_acks_late=True,
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=True,
-        worker_pool=settings.worker.pool,
+        worker_pool=_POOLS.get(settings.worker.pool, settings.worker.pool),
         worker_concurrency=settings.worker.concurrency,
         timezone="UTC",
         broker_connection_retry_on_startup=True,
@@ -62,4 +65,4 @@ def make_app(settings: Settings) -> Celery:
 
 
 app = or_exit(lambda: make_app(get_settings()))
-lifecycle.connect()
+lifecycle.connect(app)

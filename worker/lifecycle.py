@@ -1,10 +1,11 @@
-"""What happens when a worker starts and stops."""
+"""What happens when a worker starts, and when it is cut off."""
 
 import logging
 import os
+import threading
 from typing import Any
 
-from celery import signals
+from celery import Celery, bootsteps, signals
 
 from models.engine import get_engine, make_engine, transaction
 from models.errors import SchemaError, SettingsError, StorageError
@@ -12,16 +13,19 @@ from models.migrate import check_schema
 from models.runs import release_worker
 from models.settings import EXTRACT, Settings, get_settings
 from tasks.identity import worker_name
+from tasks.openai_client import cut_off_calls
 from tasks.prompt import input_budget
 from worker.exits import or_exit
 
 logger = logging.getLogger("mneme.worker")
 
+LET_GO_SECONDS = 5.0
 
-def connect() -> None:
-    """Connect the functions below to Celery's signals."""
+
+def connect(app: Celery) -> None:
+    """Have Celery call the functions below."""
     signals.celeryd_init.connect(_starting, weak=False)
-    signals.worker_shutdown.connect(_stopped, weak=False)
+    app.steps["worker"].add(LetGo)
 
 
 def check_worker(settings: Settings) -> None:
@@ -51,13 +55,39 @@ def _starting(**_: Any) -> None:
     or_exit(lambda: check_worker(get_settings()))
 
 
-def _stopped(**_: Any) -> None:
-    """Release what a cold shutdown has cut off; after a warm one nothing is left running."""
+class LetGo(bootsteps.StartStopStep):
+    """Lets go of running folds when the worker is cut off (SIGQUIT); SIGTERM lets them finish.
+
+    A step, because Celery sends no signal in a cold shutdown (``worker_shutdown`` belongs to the warm one).
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def terminate(self, parent: Any) -> None:
+        """Run before the pool is terminated."""
+        let_go()
+
+    def stop(self, parent: Any) -> None:
+        """Leave a warm shutdown to the pool, which waits for what runs."""
+
+
+def let_go() -> None:
+    """Release the runs of this worker, then cut their calls off: a cut-off thread finds its run released.
+
+    In a thread of its own, since Celery calls this from a signal handler, which may have interrupted anything.
+    """
+    thread = threading.Thread(target=_let_go, name="mneme-let-go", daemon=True)
+    thread.start()
+    thread.join(LET_GO_SECONDS)
+
+
+def _let_go() -> None:
+    released = 0
     try:
         with transaction(get_engine(get_settings())) as connection:
             released = release_worker(connection, worker_name())
     except StorageError as error:
         logger.warning("running folds could not be released, their leases will pass: %s", error)
-        return
-    if released:
-        logger.warning("released %d running folds", released)
+    cut_off = cut_off_calls()
+    if released or cut_off:
+        logger.warning("cold shutdown: released %d running folds, cut off %d calls of the model", released, cut_off)

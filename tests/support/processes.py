@@ -76,7 +76,9 @@ def celery(*arguments: str) -> list[str]:
 
 @contextmanager
 def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Iterator[Process]:
-    command = celery("worker", "-l", "info", "-n", f"{log.stem}@test", *arguments)
+    command = celery(
+        "worker", "--without-mingle", "--without-gossip", "-l", "info", "-n", f"{log.stem}@test", *arguments
+    )
     with process(command, environ, log) as worker:
         worker.wait_for_log(" ready.")
         yield worker

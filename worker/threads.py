@@ -1,0 +1,18 @@
+"""Celery's pool of threads, made to survive a cold shutdown.
+
+On SIGQUIT Celery asks the pool to end the job of each active request, and then waits for the pool. Its own pool of
+threads raises ``NotImplementedError`` at the first, which ends the worker with a traceback (Celery 5.7). A thread cannot
+be killed, but what it waits for can be cut off.
+"""
+
+from celery.concurrency.thread import TaskPool as CeleryTaskPool
+
+from worker.lifecycle import let_go
+
+
+class TaskPool(CeleryTaskPool):
+    """A pool of threads, one for each fold at once."""
+
+    def terminate_job(self, pid: int, signal: int | None = None) -> None:
+        """Let go of everything that runs in this process; all its jobs are to be ended, so the first call does it."""
+        let_go()
