@@ -10,7 +10,6 @@ from tasks.broker import QUEUE, SWEEP
 from worker import lifecycle
 from worker.exits import or_exit
 
-
 _POOLS = {"threads": "worker.threads:TaskPool"}
 
 
