@@ -16,6 +16,7 @@ from models.errors import (
     SupersedeError,
     TransientFailure,
 )
+from models.memory import memory
 from models.migrate import check_schema, grant, migrate
 from models.nodes import MessageSpan, SummaryNode
 from models.settings import Settings, get_settings, load_settings
@@ -49,6 +50,7 @@ __all__ = [
     "is_blank",
     "load_settings",
     "make_engine",
+    "memory",
     "migrate",
     "transaction",
 ]

@@ -300,11 +300,14 @@ SUPERSEDE = text("""
      where id = any (:node_ids) and superseded_by is null
 """).bindparams(bindparam("node_ids", type_=_UUIDS))
 
+MEMORY = text("select mneme.memory(:session_id, :token_budget, :l1_budget_fraction, :l2_budget_fraction)")
+
 # ------------------------------------------------------------------------------------------------ rights
 
 GRANTS = (
     "usage on schema mneme",
     "execute on function mneme.write_l1_snapshot(text, bigint, bigint, text, timestamptz, timestamptz, integer)",
+    "execute on function mneme.memory(text, integer, double precision, double precision)",
     "execute on function mneme.estimate_tokens(text)",
     "select on mneme.active_summary_nodes",
     # The conversation log. is_summary cannot be set, so what a main app appends is a message.

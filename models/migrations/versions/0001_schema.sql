@@ -361,6 +361,49 @@ create view mneme.active_summary_nodes as
       join mneme.message_parts p on p.message_id = n.id and p.part_index = 0
      where n.superseded_by is null and n.retired_at is null;
 
+-- What an agent should carry: long-term memory (level 2 and up) and recent memory (level 1), each within its share of
+-- the budget, filled from the newest back, and told in the order of the conversation. The newest node of each is always
+-- there, and no node is cut. Costs are those of the text as it is returned, headings and all.
+create function mneme.memory(
+    session_id text, token_budget integer,
+    l1_budget_fraction double precision default 0.15, l2_budget_fraction double precision default 0.05)
+returns text
+language plpgsql stable security definer set search_path = mneme, pg_temp as $$
+#variable_conflict use_column
+declare
+    told text;
+begin
+    if memory.token_budget is null or memory.token_budget < 0 then
+        raise exception 'mneme: the token budget must be 0 or more' using errcode = 'invalid_parameter_value';
+    end if;
+    with active as (
+        select n.id, n.level > 1 as long_term, n.span_start, n.span_end,
+               format(e'[%s%s, messages %s to %s, node %s]\n',
+                      coalesce(to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD'), 'date unknown'),
+                      coalesce(' to ' || nullif(to_char(n.ended_at at time zone 'UTC', 'YYYY-MM-DD'),
+                                                to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD')), ''),
+                      n.span_start, n.span_end, n.id) as head,
+               n.token_count
+          from mneme.summary_nodes n
+         where n.session_id = memory.session_id and n.superseded_by is null and n.retired_at is null),
+    measured as (
+        select *, row_number() over newest as age,
+               -- Two tokens for the blank lines around a node, ten for the heading of its part.
+               10 + sum(token_count + mneme.estimate_tokens(head) + 2) over newest as cost
+          from active window newest as (partition by long_term order by span_start desc, span_end desc, id desc)),
+    chosen as (
+        select m.long_term, m.span_start, m.span_end, m.id, m.head || p.content as entry
+          from measured m join mneme.message_parts p on p.message_id = m.id and p.part_index = 0
+         where m.age = 1 or m.cost <= memory.token_budget
+               * case when m.long_term then memory.l2_budget_fraction else memory.l1_budget_fraction end),
+    parts as (
+        select long_term, string_agg(entry, e'\n\n' order by span_start, span_end, id) as entries
+          from chosen group by long_term)
+    select string_agg(case when long_term then e'# Long-term memory\n\n' else e'# Recent memory\n\n' end || entries,
+                      e'\n\n' order by long_term desc) into told from parts;
+    return coalesce(told, '');
+end $$;
+
 -- ---------------------------------------------------------------------------------------------- rights
 
 -- Postgres lets everybody execute a new function; "mneme grant ROLE" gives a main app's role what it needs.
