@@ -93,6 +93,12 @@ class WorkerSettings(_Section):
     pool: Literal["threads", "prefork", "solo"] = "threads"
 
 
+class EmbeddedSettings(_Section):
+    """The servers of ``mneme up`` and ``mneme demo``."""
+
+    servers: Literal["auto", "environment", "machine", "wheel"] = "auto"
+
+
 class Settings(_Section):
     """All settings. Made by ``load_settings``; frozen afterwards."""
 
@@ -102,6 +108,7 @@ class Settings(_Section):
     broker: BrokerSettings = BrokerSettings()
     schedules: ScheduleSettings = ScheduleSettings()
     worker: WorkerSettings = WorkerSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
 
     def require_database_url(self) -> str:
         """Return the URL of the database.
@@ -144,7 +151,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             the key, where it was set, the value (never a secret) and what was expected.
     """
     environ = {name: value for name, value in environ.items() if value != ""}
-    path = _find_file(environ)
+    path = settings_file(environ)
     values, sources = _read_file(path)
     for name, section, key, value in _read_environ(environ):
         values.setdefault(section, {})[key] = value
@@ -168,7 +175,8 @@ def get_settings() -> Settings:
     return load_settings()
 
 
-def _find_file(environ: Mapping[str, str]) -> Path:
+def settings_file(environ: Mapping[str, str]) -> Path:
+    """Return the settings file that this environment leads to."""
     if "MNEME_CONFIG" in environ:
         return Path(environ["MNEME_CONFIG"])
     packaged = Path(str(files("models"))) / "config.toml"

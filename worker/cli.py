@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from worker.cli_up import up
 from worker.exits import or_exit
 
 if TYPE_CHECKING:
@@ -44,3 +45,6 @@ def _engine() -> "Engine":
     from models.settings import get_settings
 
     return make_engine(get_settings().require_database_url(), pooled=False)
+
+
+main.add_command(up)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from models import SchemaError, StorageError, check_schema, grant, make_engine, migrate
 from models.migrate import known_revisions
 from tests.support.processes import ROOT, mneme, run
-from tests.support.servers import Postgres, find_program
+from tests.support.servers import Postgres
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def role(shared_database: str, postgres: Postgres) -> Iterator[str]:
 def psql(postgres: Postgres, database_url: str, role: str):
     def run_psql(statement: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [find_program("psql"), "-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", role,
+            ["psql", "-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", role,
              "-d", database_url.rpartition("/")[2], "-c", statement],
             capture_output=True, text=True, timeout=30,
         )  # fmt: skip
@@ -227,7 +227,7 @@ def test_an_unknown_role_is_named(database_url: str) -> None:
 
 def test_granting_without_a_schema_names_the_remedy(empty: Engine, postgres: Postgres) -> None:
     with pytest.raises(SchemaError, match="mneme migrate"):
-        grant(empty, "owner")
+        grant(empty, "postgres")
 
 
 def test_ungranted_roles_cannot_even_see_the_schema(engine: Engine, postgres: Postgres, database_url: str) -> None:

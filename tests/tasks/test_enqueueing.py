@@ -21,7 +21,7 @@ from models.settings import Settings
 from tasks import enqueue_job, enqueue_on_commit
 from tasks.enqueueing import Publisher
 from tests.support.processes import ROOT, clean_environ, process, wait_until
-from tests.support.servers import find_program, free_port
+from tests.support.servers import free_port, redis_program
 from tests.support.snapshots import snapshot
 
 
@@ -103,7 +103,7 @@ def test_a_message_carries_the_session_id_and_nothing_else(settings: Settings, b
 def frozen_redis(log: Path) -> Iterator[str]:
     """A Redis that accepts connections and never answers."""
     port = free_port()
-    with process([find_program("valkey-server", "redis-server"), "--port", str(port), "--save", ""], {}, log) as server:
+    with process([redis_program(), "--port", str(port), "--save", ""], {}, log) as server:
         wait_until(lambda: _answers(port))
         server.send(signal.SIGSTOP)
         yield f"redis://127.0.0.1:{port}/0"

@@ -1,0 +1,78 @@
+"""``mneme up``: everything on this machine, until Ctrl-C."""
+
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from worker.exits import NEGATIVE, or_exit
+
+LOOK_EVERY_SECONDS = 0.5
+
+
+class Stopped(BaseException):
+    """SIGTERM or SIGINT came. No ``Exception``: nothing on the way may mistake it for a failure."""
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Have SIGINT and SIGTERM raise ``Stopped`` in the body; a second signal does not break the clean-up."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before = {name: signal.signal(name, stop) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@contextmanager
+def data_directory(chosen: Path | None) -> Iterator[Path]:
+    """Give the chosen directory, else a temporary one that is removed at the end."""
+    if chosen is not None:
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="mneme-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep data and logs here; without it they are temporary.",
+)
+def up(data: Path | None) -> None:
+    """Start Postgres, Redis, worker, beat and Flower on this machine, until Ctrl-C.
+
+    For local use. Addresses in the environment (DATABASE_URL, REDIS_URL) are used instead of servers of its own. Without
+    a model (MNEME_LLM__MODEL) the extract folds.
+
+    Example: mneme up --data ~/.mneme
+    """
+    or_exit(lambda: _up(data))
+
+
+def _up(data: Path | None) -> None:
+    from worker.embedded.stack import Stack
+
+    try:
+        with signals_raise(), data_directory(data) as directory, Stack(directory, tell=click.echo) as stack:
+            click.echo(f"data      {stack.data}{'' if data else ' (temporary)'}")
+            click.echo("Ready. Ctrl-C stops everything.")
+            while (ended := stack.ended()) is None:
+                time.sleep(LOOK_EVERY_SECONDS)
+            click.echo(f"mneme: {ended.name} has ended, its log {ended.log} ends with:\n{ended.last_lines()}", err=True)
+            raise SystemExit(NEGATIVE)
+    except Stopped:
+        click.echo("Stopped.")

@@ -1,0 +1,127 @@
+"""The whole of mneme on one machine: servers, worker, beat and Flower, started in order and stopped in the reverse one."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+from models.engine import make_engine
+from models.errors import MnemeError
+from models.migrate import migrate
+from models.settings import EXTRACT, Settings, load_settings, settings_file
+from worker.embedded.children import Child, start
+from worker.embedded.programs import find_postgres, find_redis, has_flower
+from worker.embedded.servers import socket_directory, start_postgres, start_redis
+
+FLOWER_PORT = 5555
+_PATIENCE_SECONDS = {"worker": 20.0, "postgres": 30.0}
+
+
+@dataclass
+class Stack:
+    """Servers, worker, beat and Flower as children of this process. A context manager: leaving it stops them all.
+
+    Args:
+        data: the directory that keeps the data and the logs; made if it is not there. One stack at a time may use it.
+        environ: the settings; addresses of servers in them are used instead of servers of our own.
+        tell: called with a line for each thing that is up.
+
+    Raises:
+        SettingsError: settings that are wrong, or programs that are not there.
+        MnemeError: something did not start, or another stack uses the directory.
+    """
+
+    data: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    tell: Callable[[str], None] = lambda _: None
+    children: list[Child] = field(default_factory=list)
+    settings: Settings = field(default_factory=Settings)
+
+    def __enter__(self) -> "Stack":
+        """Start everything; what had started is stopped again when something does not."""
+        self.data = self.data.absolute()
+        self.data.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._lock = os.open(self.data, os.O_RDONLY)
+        try:
+            # On the directory itself, so that no lock file is left whatever becomes of us.
+            flock(self._lock, LOCK_EX | LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise MnemeError(f"{self.data} is in use by another `mneme up`") from None
+        try:
+            self._start_servers()
+            self._start_celery()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything, the last first."""
+        while self.children:
+            child = self.children.pop()
+            child.stop(_PATIENCE_SECONDS.get(child.name, 10.0))
+        os.close(self._lock)
+
+    def ended(self) -> Child | None:
+        """Return a child that has ended by itself, if there is one."""
+        return next((child for child in self.children if child.has_ended), None)
+
+    def _start_servers(self) -> None:
+        """Start the servers whose addresses the settings do not give, and bring the schema up to date."""
+        given = load_settings(self.environ)
+        # Celery looks for the package "worker" in its working directory first; the user's may have one of that name.
+        added = {"MNEME_CONFIG": str(settings_file(self.environ).absolute())}
+        source = given.embedded.servers
+        if given.database.url is None and source != "environment":
+            child, added["DATABASE_URL"] = start_postgres(find_postgres(source), self.data, socket_directory(self.data))
+            self.children.append(child)
+        if given.broker.url is None and source != "environment":
+            child, added["REDIS_URL"] = start_redis(find_redis(source), self.data, socket_directory(self.data))
+            self.children.append(child)
+        if given.llm.model is None:
+            added["MNEME_LLM__MODEL"] = EXTRACT
+        self.environ = {**self.environ, **added}
+        self.settings = load_settings(self.environ)
+        for name, variable in (("Postgres", "DATABASE_URL"), ("Redis", "REDIS_URL")):
+            self.tell(f"{name:<9} {added.get(variable, f'as given by {variable} or the settings')}")
+        engine = make_engine(self.settings.require_database_url(), pooled=False)
+        migrate(engine)
+        self.settings.require_broker_url()
+
+    def _start_celery(self) -> None:
+        # Cut off rather than ended politely when we are killed: its servers go away at the same moment.
+        self._celery("worker", "worker", "--loglevel", "info", orphan_signal=signal.SIGQUIT)
+        self.tell(f"worker    {self.settings.worker.concurrency} folds at once, model {self.settings.llm.model}")
+        self._celery("beat", "beat", "--loglevel", "info")
+        self.tell(f"beat      sweeps every {self.settings.schedules.sweep_seconds:g} s")
+        if has_flower():
+            port = _free_port(FLOWER_PORT)
+            self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
+            self.tell(f"Flower    http://127.0.0.1:{port}")
+        else:
+            self.tell("Flower    not installed: pip install 'mneme-worker[flower]'")
+
+    def _celery(self, name: str, *arguments: str, orphan_signal: signal.Signals = signal.SIGTERM) -> None:
+        program = [sys.executable, "-m", "celery", "-A", "worker", *arguments]
+        child = start(
+            name, program, self.data / f"{name}.log",
+            stop_signal=signal.SIGTERM, orphan_signal=orphan_signal, environ=self.environ, cwd=self.data,
+        )  # fmt: skip
+        self.children.append(child)
+
+
+def _free_port(wanted: int) -> int:
+    """Return the wanted port of this machine, or another one if that is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise MnemeError("this machine has no free port for Flower")
