@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from models import sql
 from models.engine import transaction
 from models.nodes import SummaryNode, node_from_row
-from models.runs import Claim, Count, count, dismiss, node_ids
+from models.runs import Claim, Count, count, count_again, dismiss, node_ids
 from models.settings import MnemeSettings
 
 HALVE_FROM_CRASHES = 2
@@ -51,6 +51,15 @@ class Reviewed:
     uncovered: int
     reason: Literal["crashes", "too_large"]
     dismissed: int
+    after: Count
+
+
+class _OtherLevel(Exception):
+    """Rolls the claim back: another level is the lowest that is due now."""
+
+    def __init__(self, now: Count) -> None:
+        super().__init__(now.level)
+        self.now = now
 
 
 class _NotClaimed(Exception):
@@ -82,6 +91,9 @@ def claim(
             return _claim(connection, counted, settings, budget, worker, model)
     except _NotClaimed as error:
         return error.skip
+    except _OtherLevel as error:
+        # A lower level has become due since it was counted, and that goes first.
+        return claim(engine, error.now, settings, budget, worker=worker, model=model)
 
 
 def _claim(
@@ -92,11 +104,13 @@ def _claim(
     holds = connection.execute(sql.READ_HOLDS, {"session_id": session_id, "level": level, "run_id": run_id}).one()
     now = count(connection, session_id, settings)
     if holds.paused:
-        raise _NotClaimed(Skip("paused", level, now.uncovered))
+        raise _NotClaimed(Skip("paused", level, counted.uncovered))
     if holds.backing_off:
-        raise _NotClaimed(Skip("backing_off", level, now.uncovered))
-    if not now.due or now.level != level:
+        raise _NotClaimed(Skip("backing_off", level, counted.uncovered))
+    if not now.due:
         raise _NotClaimed(Skip("below_threshold", now.level, now.uncovered))
+    if now.level != level:
+        raise _OtherLevel(now)
 
     if (holds.crashes or 0) >= settings.max_crashes:
         return _review(connection, run_id, now, holds, list(holds.input_ids), "crashes", settings)
@@ -104,7 +118,7 @@ def _claim(
     if too_large:
         return _review(connection, run_id, now, holds, node_ids(too_large), "too_large", settings)
     attempt = _begin(connection, run_id, holds, node_ids(batch), settings)
-    return Claim(run_id, session_id, level, attempt, tuple(batch), now.uncovered)
+    return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered)
 
 
 def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings, worker: str, model: str) -> UUID:
@@ -122,7 +136,8 @@ def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings,
         raise
     if run_id is None:
         raise running
-    return UUID(str(run_id))
+    inserted: UUID = run_id
+    return inserted
 
 
 def _choose(
@@ -220,6 +235,5 @@ def _review(
     """Dismiss what cannot be folded, within the claim: the run is closed, and its session counted again by the job."""
     _begin(connection, run_id, holds, dismissed, settings)
     dismiss(connection, run_id, dismissed, reason)
-    if count(connection, now.session_id, settings).due:
-        connection.execute(sql.RETRY_NOW, {"run_id": run_id})
-    return Reviewed(run_id, now.level, now.uncovered, reason, len(dismissed))
+    after = count_again(connection, now.session_id, run_id, settings)
+    return Reviewed(run_id, now.level, now.uncovered, reason, len(dismissed), after)

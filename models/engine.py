@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from weakref import WeakSet
 
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,7 +23,8 @@ STATEMENT_TIMEOUT_SECONDS = 10
 # with the next transaction. A process stopped inside a commit must not hold locks that no lease can break.
 _SET_TIMEOUTS = text(
     "select set_config('lock_timeout', :lock_ms, true), set_config('statement_timeout', :statement_ms, true),"
-    " set_config('idle_in_transaction_session_timeout', :statement_ms, true)"
+    " set_config('idle_in_transaction_session_timeout', :statement_ms, true),"
+    " set_config('TimeZone', 'UTC', true)"
 )
 
 _CONNECT_ARGS = {
@@ -32,6 +35,7 @@ _CONNECT_ARGS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "application_name": "mneme",
+    "client_encoding": "utf8",
 }
 
 _engines: WeakSet[Engine] = WeakSet()
@@ -56,13 +60,21 @@ def make_engine(url: str, pool_size: int = 5, *, pooled: bool = True) -> Engine:
     return engine
 
 
-@cache
+_making = Lock()
+
+
 def get_engine(settings: Settings) -> Engine:
     """Return the process's engine for these settings, made at the first call.
 
     Raises:
         SettingsError: no database is set.
     """
+    with _making:  # a cache alone would let the first threads of a worker make one each
+        return _make_once(settings)
+
+
+@cache
+def _make_once(settings: Settings) -> Engine:
     return make_engine(settings.require_database_url(), settings.database.pool_size)
 
 
@@ -89,31 +101,40 @@ def transaction(engine: Engine, *, statement_seconds: float = STATEMENT_TIMEOUT_
                 {"lock_ms": f"{LOCK_TIMEOUT_SECONDS * 1000}", "statement_ms": f"{int(statement_seconds * 1000)}"},
             )
             yield connection
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, psycopg.Error) as error:
         raise storage_error(error) from None
 
 
-# Classes of SQLSTATE: connection, rollback (deadlock, serialisation), resources, not available, operator intervention.
-_TRANSIENT = ("08", "40", "53", "55P03", "57")
+# SQLSTATE: connection, read-only after a failover, idle for too long, rollback (deadlock, serialisation), resources,
+# lock timeout, operator intervention.
+_TRANSIENT = ("08", "25006", "25P03", "40", "53", "55P03", "57")
 
 
-def storage_error(error: SQLAlchemyError) -> StorageError:
+def storage_error(error: SQLAlchemyError | psycopg.Error) -> StorageError:
     """Make an error of ours of one of the driver's, without the parameters and details that may quote rows."""
     raised = StorageError(describe(error))
-    sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
+    sqlstate = getattr(_driver_error(error), "sqlstate", None)
     raised.transient = isinstance(error, PoolTimeout | DisconnectionError) or (
-        isinstance(error, OperationalError | InterfaceError) if sqlstate is None else sqlstate.startswith(_TRANSIENT)
+        isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError)
+        if sqlstate is None
+        else sqlstate.startswith(_TRANSIENT)
     )
     return raised
 
 
-def describe(error: SQLAlchemyError) -> str:
+def describe(error: SQLAlchemyError | psycopg.Error) -> str:
     """Say in one line what the database said, leaving out details: they may quote rows."""
-    if not isinstance(error, DBAPIError):
+    driver = _driver_error(error)
+    if driver is None:
         return f"database: {type(error).__name__}: {str(error).splitlines()[0]}"
-    diagnosis = getattr(error.orig, "diag", None)
+    diagnosis = getattr(driver, "diag", None)
     if diagnosis is not None and diagnosis.message_primary:
         return f"database: {diagnosis.message_primary} (SQLSTATE {diagnosis.sqlstate})"
+    said = str(driver).splitlines()[0] if str(driver) else type(driver).__name__
     return (
-        f"database: out of reach: {str(error.orig).splitlines()[0] if str(error.orig) else type(error.orig).__name__}"
+        f"database: {'out of reach' if isinstance(driver, psycopg.OperationalError) else type(driver).__name__}: {said}"
     )
+
+
+def _driver_error(error: Exception) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error if isinstance(error, psycopg.Error) else None

@@ -4,8 +4,8 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from models import sql
+from models.checks import known_session_id
 from models.settings import MnemeSettings
-from models.text import clean_text
 
 
 def memory(connection: Connection | Session, session_id: str, token_budget: int, settings: MnemeSettings) -> str:
@@ -25,7 +25,7 @@ def memory(connection: Connection | Session, session_id: str, token_budget: int,
         connection.execute(
             sql.MEMORY,
             {
-                "session_id": clean_text(session_id),
+                "session_id": known_session_id(session_id),
                 "token_budget": token_budget,
                 "l1_budget_fraction": settings.l1_budget_fraction,
                 "l2_budget_fraction": settings.l2_budget_fraction,

@@ -47,7 +47,12 @@ def migrate(engine: Engine) -> tuple[str | None, str | None]:
         connection.execute(text("set local lock_timeout = 0"))
         connection.execute(text("select pg_advisory_xact_lock(hashtext('mneme.migrate'))"))
         connection.execute(text("set local lock_timeout = '10s'"))
-        connection.execute(text("create schema if not exists mneme"))
+        encoding = connection.execute(text("show server_encoding")).scalar_one()
+        if encoding != "UTF8":
+            raise SchemaError(f"the database is encoded in {encoding}: mneme needs one in UTF8")
+        # Asked first: "if not exists" wants the right to create schemas even where ours exists.
+        if not connection.execute(text("select 1 from pg_namespace where nspname = 'mneme'")).scalar():
+            connection.execute(text("create schema mneme"))
         before = current_revision(connection)
         if before is not None and before not in known_revisions():
             raise SchemaError(

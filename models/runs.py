@@ -5,7 +5,7 @@ arbitrarily late, so what it writes is checked against the token, here the id of
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from uuid import UUID
 
@@ -14,6 +14,11 @@ from sqlalchemy import Connection
 from models import sql
 from models.nodes import SummaryNode
 from models.settings import MnemeSettings
+from models.text import clean_text
+from models.writing import write_node
+
+MOST_TOKENS = 2**62
+MOST_ERROR_CHARACTERS = 1000
 
 Ending = Literal["succeeded", "declined", "failed", "released"]
 
@@ -56,6 +61,12 @@ class Usage:
     llm_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    def plus(self, prompt_tokens: int, completion_tokens: int) -> "Usage":
+        """Return the usage with what one answer says it took; a server may say anything, so within what can be kept."""
+        spent = (self.prompt_tokens + max(0, prompt_tokens), self.completion_tokens + max(0, completion_tokens))
+        prompt, completion = (min(tokens, MOST_TOKENS) for tokens in spent)
+        return replace(self, prompt_tokens=prompt, completion_tokens=completion)
 
 
 @dataclass(frozen=True)
@@ -121,31 +132,26 @@ def commit_fold(connection: Connection, claim: Claim, fold: Fold, usage: Usage) 
         LostLease: the run is not running any more, or an input is not there to be covered.
     """
     _lock(connection, claim)
-    node_id = connection.execute(
-        sql.INSERT_NODE,
-        {
-            "id": None,
-            "session_id": claim.session_id,
-            "level": claim.level,
-            "span_start": min(node.span_start for node in claim.batch),
-            "span_end": max(node.span_end for node in claim.batch),
-            "content": fold.content,
-            "started_at": None,
-            "ended_at": None,
-            "reported_tokens": None,
-            "parent_node_ids": claim.input_ids,
-            "compaction_level": fold.compaction_level,
-            "degraded": False,
-            "model": fold.model,
-            "prompt_version": fold.prompt_version,
-            "run_id": claim.run_id,
-        },
-    ).scalar_one()
+    node_id = write_node(
+        connection,
+        SummaryNode(
+            session_id=claim.session_id,
+            level=claim.level,
+            span_start=min(node.span_start for node in claim.batch),
+            span_end=max(node.span_end for node in claim.batch),
+            content=fold.content,
+            parent_node_ids=tuple(claim.input_ids),
+            compaction_level=fold.compaction_level,
+            model=fold.model,
+            prompt_version=fold.prompt_version,
+            run_id=claim.run_id,
+        ),
+    )
     covered = connection.execute(sql.SUPERSEDE_BATCH, {"node_id": node_id, "node_ids": claim.input_ids})
     if covered.rowcount != len(claim.batch):
         raise LostLease
     _close(connection, claim.run_id, "succeeded", usage, node_id=node_id)
-    return UUID(str(node_id))
+    return node_id
 
 
 def close_declined(connection: Connection, claim: Claim, usage: Usage) -> None:
@@ -162,7 +168,7 @@ def dismiss(
     connection: Connection, run_id: UUID, input_ids: list[UUID], reason: str, usage: Usage | None = None
 ) -> None:
     """Dismiss the inputs for a reason and close the run as declined, which resets its counters."""
-    connection.execute(sql.LOCK_NODES, {"node_ids": input_ids})
+    connection.execute(sql.LOCK_BATCH, {"node_ids": input_ids})
     connection.execute(sql.DISMISS, {"node_ids": input_ids, "reason": reason})
     error_kind = None if reason == "declined" else reason
     _close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind)
@@ -185,15 +191,15 @@ def close_released(connection: Connection, run_id: UUID, usage: Usage) -> bool:
     return _close(connection, run_id, "released", usage)
 
 
-def count_after(connection: Connection, claim: Claim, settings: MnemeSettings) -> Count:
+def count_again(connection: Connection, session_id: str, run_id: UUID, settings: MnemeSettings) -> Count:
     """Count again at the end of a run, in the transaction that closed it; what is still due is left where the sweep looks.
 
     The run's row is locked by then. A sweep that saw the run still running, and therefore leaves the session's nodes to
     it, held the row before us: those nodes are counted here.
     """
-    after = count(connection, claim.session_id, settings)
+    after = count(connection, session_id, settings)
     if after.due:
-        connection.execute(sql.RETRY_NOW, {"run_id": claim.run_id})
+        connection.execute(sql.RETRY_NOW, {"run_id": run_id})
     return after
 
 
@@ -210,11 +216,13 @@ def release_worker(connection: Connection, worker: str) -> int:
 
 def _lock(connection: Connection, claim: Claim, *, with_inputs: bool = True) -> None:
     """Lock the run, then its inputs by id: the one order in which every ending locks."""
-    run = connection.execute(sql.LOCK_RUN, {"run_id": claim.run_id}).one()
-    if run.state != "running":
+    state = connection.execute(sql.LOCK_RUN, {"run_id": claim.run_id}).scalar_one_or_none()
+    if state != "running":
         raise LostLease
     if with_inputs:
-        connection.execute(sql.LOCK_NODES, {"node_ids": claim.input_ids})
+        there = connection.execute(sql.LOCK_BATCH, {"node_ids": claim.input_ids}).all()
+        if len(there) != len(claim.batch):
+            raise LostLease
 
 
 def _close(
@@ -239,7 +247,7 @@ def _close(
             "completion_tokens": usage.completion_tokens,
             "node_id": node_id,
             "error_kind": error_kind,
-            "error": error,
+            "error": None if error is None else clean_text(error)[:MOST_ERROR_CHARACTERS],
             "retry_seconds": retry_seconds,
         },
     )

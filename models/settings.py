@@ -27,6 +27,7 @@ _WELL_KNOWN = {
     "OPENAI_BASE_URL": ("llm", "base_url"),
 }
 _PREFIX = "MNEME_"
+_MONTH = 30 * 86_400.0
 
 
 class _Section(BaseModel):
@@ -37,7 +38,7 @@ class MnemeSettings(_Section):
     """When to fold, how much at once, and what follows when it goes wrong."""
 
     l2_snapshot_threshold: int = Field(5, ge=2)
-    l2_max_snapshots: int = Field(20, ge=2, le=1000)
+    l2_max_snapshots: int = Field(20, ge=2, le=200)
     max_tokens: int = Field(2048, ge=64, le=8192)
     max_level: int = Field(2, ge=2, le=16)
     content_attempts: int = Field(3, ge=1)
@@ -56,7 +57,7 @@ class MnemeSettings(_Section):
 class LlmSettings(_Section):
     """Which model makes the summaries, and how to reach it."""
 
-    model: str | None = Field(None, min_length=1)
+    model: str | None = Field(None, pattern=r"^\S+( \S+)*$")
     base_url: Annotated[str, AfterValidator(http_url)] | None = None
     timeout_seconds: float = Field(120.0, ge=1, le=3600)
     context_window: int = Field(128_000, ge=2048)
@@ -79,10 +80,10 @@ class BrokerSettings(_Section):
 class ScheduleSettings(_Section):
     """The periodic tasks."""
 
-    sweep_seconds: float = Field(30.0, ge=1)
-    grace_seconds: float = Field(10.0, ge=0)
-    requeue_seconds: float = Field(120.0, ge=1)
-    full_count_seconds: float = Field(3600.0, ge=1)
+    sweep_seconds: float = Field(30.0, ge=1, le=_MONTH)
+    grace_seconds: float = Field(10.0, ge=0, le=_MONTH)
+    requeue_seconds: float = Field(120.0, ge=1, le=_MONTH)
+    full_count_seconds: float = Field(3600.0, ge=1, le=_MONTH)
     sweep_batch: int = Field(1000, ge=1, le=100_000)
 
 

@@ -109,7 +109,7 @@ SHRINK_RUN = text("""
 # ------------------------------------------------------------------------------------------------ ending
 
 LOCK_RUN = text("""
-    select state, node_id, session_id, level from mneme.compaction_runs where id = :run_id for no key update
+    select state from mneme.compaction_runs where id = :run_id for no key update
 """)
 
 READ_RUN = text("select state, node_id from mneme.compaction_runs where id = :run_id")
@@ -118,6 +118,12 @@ READ_RUN = text("select state, node_id from mneme.compaction_runs where id = :ru
 # for the foreign-key locks of whoever is adding an edge.
 LOCK_NODES = text("""
     select id from mneme.summary_nodes where id = any (:node_ids) order by id for no key update
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
+
+# The inputs of a run that is ending: what is no longer there to be covered does not come back.
+LOCK_BATCH = text(f"""
+    select n.id from mneme.summary_nodes n
+     where n.id = any (:node_ids) and (({UNCOVERED}) or ({_DECLINED})) order by n.id for no key update
 """).bindparams(bindparam("node_ids", type_=_UUIDS))
 
 # A covered node is nothing for the sweep any more.
@@ -179,7 +185,7 @@ UNSWEPT = text(f"""
 """)
 
 RETRIES_DUE = text(f"""
-    select r.id, r.session_id from mneme.compaction_runs r join mneme.sessions s on s.id = r.session_id
+    select r.id, r.session_id, r.level from mneme.compaction_runs r join mneme.sessions s on s.id = r.session_id
      where r.retry_at <= clock_timestamp() and {_MAY_BE_ENQUEUED}
      order by r.retry_at limit :most
 """)
@@ -194,9 +200,10 @@ RUNNING_LOCKED = text(RUNNING.text + " order by id for share skip locked").bindp
     bindparam("session_ids", type_=_TEXTS)
 )
 
+# Locked like the running ones, and for the same reason: another sweep, or a claim, may be taking this retry_at away.
 TO_BE_RETRIED = text("""
-    select distinct session_id, level from mneme.compaction_runs
-     where retry_at is not null and session_id = any (:session_ids)
+    select session_id, level from mneme.compaction_runs
+     where retry_at is not null and session_id = any (:session_ids) order by id for share skip locked
 """).bindparams(bindparam("session_ids", type_=_TEXTS))
 
 MARK_SWEPT = text("""
@@ -240,7 +247,7 @@ UNMARK_DUE = text(f"""
      where u.swept_at is not null
        and u.id = (select n.id from mneme.summary_nodes n
                     where n.session_id = due.session_id and n.level = due.level and {UNCOVERED}
-                    order by n.span_start, n.span_end, n.id limit 1)
+                    order by n.span_start, n.span_end, n.id limit 1 for no key update skip locked)
 """)
 
 # ------------------------------------------------------------------------------------------------ the store

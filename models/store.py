@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
 from uuid import UUID, uuid4
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from models import sql
+from models.checks import check_node, known_session_id
 from models.engine import describe, storage_error
 from models.errors import InvalidNode, NodeExists, StorageError, SupersedeError
 from models.nodes import MessageSpan, SummaryNode, node_from_row
-from models.text import MAX_SESSION_ID_BYTES, byte_length, clean_text
+from models.text import clean_text
+from models.writing import write_node
 
 WRITTEN_SESSIONS = "mneme.written_sessions"
 """Key of ``Session.info`` under which the ids of the sessions written to in this transaction stand, for whoever enqueues."""
-
-_MAX_INTEGER, _MAX_BIGINT = 2**31 - 1, 2**63 - 1
 
 
 class SummaryDAGStore:
@@ -48,33 +47,15 @@ class SummaryDAGStore:
                 level, a span or times that are not those of the parents together.
             StorageError: the database refused for another reason, or is out of reach.
         """
-        check_session_id(node.session_id)
-        _check_types(node)
+        check_node(node)
         node_id = node.id if node.id is not None else id_generator()
+        node = replace(node, id=node_id, content=clean_text(node.content))
+        check_node(node)
         try:
             with self._session.begin_nested():
-                self._session.execute(
-                    sql.INSERT_NODE,
-                    {
-                        "id": node_id,
-                        "session_id": node.session_id,
-                        "level": node.level,
-                        "span_start": node.span_start,
-                        "span_end": node.span_end,
-                        "content": clean_text(node.content),
-                        "started_at": node.started_at,
-                        "ended_at": node.ended_at,
-                        "reported_tokens": node.token_count if node.token_count is not None else node.reported_tokens,
-                        "parent_node_ids": list(node.parent_node_ids),
-                        "compaction_level": node.compaction_level,
-                        "degraded": node.degraded,
-                        "model": node.model,
-                        "prompt_version": node.prompt_version,
-                        "run_id": node.run_id,
-                    },
-                )
+                write_node(self._session, node)
         except DBAPIError as error:
-            raise _write_error(error, replace(node, id=node_id)) from None
+            raise _write_error(error, node) from None
         self._session.info.setdefault(WRITTEN_SESSIONS, set()).add(node.session_id)
         written = self.get_node_by_id(node_id)
         assert written is not None  # noqa: S101 - written a moment ago, in this transaction
@@ -98,6 +79,17 @@ class SummaryDAGStore:
         wanted = sorted({_uuid_or_raise(node_id) for node_id in node_ids})
         if not wanted:
             return 0
+        try:
+            with self._session.begin_nested():
+                return self._supersede(wanted, by)
+        except IntegrityError:
+            raise SupersedeError("the successor was not made from all of the given nodes") from None
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == "55000":
+                raise SupersedeError("the successor does not exist or is retired: it supersedes nothing") from None
+            raise storage_error(error) from None
+
+    def _supersede(self, wanted: list[UUID], by: UUID | str | None) -> int:
         self._session.execute(sql.LOCK_NODES, {"node_ids": wanted})
         states = {row.id: row for row in self._session.execute(sql.STATES, {"node_ids": wanted})}
         successor = self._find_successor(wanted) if by is None else _uuid_or_raise(by)
@@ -109,37 +101,30 @@ class SummaryDAGStore:
                 raise SupersedeError(f"node {node_id} is retired")
             if state.superseded_by not in (None, successor):
                 raise SupersedeError(f"node {node_id} is already superseded by {state.superseded_by}")
-        try:
-            with self._session.begin_nested():
-                changed = self._session.execute(sql.SUPERSEDE, {"by": successor, "node_ids": wanted})
-                return changed.rowcount  # type: ignore[attr-defined,no-any-return]
-        except IntegrityError:
-            raise SupersedeError(f"node {successor} was not made from all of the given nodes") from None
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) == "55000":
-                raise SupersedeError(f"node {successor} does not exist or is retired: it supersedes nothing") from None
-            raise storage_error(error) from None
+        changed = self._session.execute(sql.SUPERSEDE, {"by": successor, "node_ids": wanted})
+        return changed.rowcount  # type: ignore[attr-defined,no-any-return]
 
     def _find_successor(self, node_ids: list[UUID]) -> UUID:
         found = self._session.execute(sql.SUCCESSORS, {"node_ids": node_ids, "wanted": len(node_ids)}).scalars().all()
         if len(found) != 1:
             several = f"{len(found)} nodes were" if found else "no node was"
             raise SupersedeError(f"{several} made from all of the {len(node_ids)} given nodes: name the successor")
-        return UUID(str(found[0]))
+        successor: UUID = found[0]
+        return successor
 
     def get_active_nodes(self, session_id: str) -> list[SummaryNode]:
         """Return the nodes that are part of the session's memory now, in order of ``span_start``, with content."""
-        rows = self._session.execute(sql.ACTIVE_NODES, {"session_id": clean_text(session_id)})
+        rows = self._session.execute(sql.ACTIVE_NODES, {"session_id": known_session_id(session_id)})
         return [node_from_row(row) for row in rows]
 
     def get_latest_node(self, session_id: str) -> SummaryNode | None:
         """Return the active node that was created last, or None when the session has none."""
-        row = self._session.execute(sql.LATEST_NODE, {"session_id": clean_text(session_id)}).one_or_none()
+        row = self._session.execute(sql.LATEST_NODE, {"session_id": known_session_id(session_id)}).one_or_none()
         return None if row is None else node_from_row(row)
 
     def get_coverage_gaps(self, session_id: str) -> list[MessageSpan]:
         """Return every run of conversation messages that lies in no Level 1 span, in order, wherever it is."""
-        rows = self._session.execute(sql.COVERAGE_GAPS, {"session_id": clean_text(session_id)})
+        rows = self._session.execute(sql.COVERAGE_GAPS, {"session_id": known_session_id(session_id)})
         return [MessageSpan(**row._mapping) for row in rows]
 
     def get_node_by_id(self, node_id: UUID | str) -> SummaryNode | None:
@@ -149,40 +134,6 @@ class SummaryDAGStore:
             return None
         row = self._session.execute(sql.NODE_BY_ID, {"node_id": parsed}).one_or_none()
         return None if row is None else node_from_row(row)
-
-
-def check_session_id(session_id: object) -> str:
-    """Return the id of a session if it can be one; unlike content it is never cleaned, which would make another id of it.
-
-    Raises:
-        InvalidNode: it is no text of 1 to 255 bytes, or holds NUL or lone surrogates.
-    """
-    if not isinstance(session_id, str):
-        raise InvalidNode(f"a session id must be text, not {type(session_id).__name__}")
-    if clean_text(session_id) != session_id:
-        raise InvalidNode("a session id must not hold NUL or lone surrogates")
-    if not 1 <= byte_length(session_id) <= MAX_SESSION_ID_BYTES:
-        raise InvalidNode(f"a session id must have 1 to {MAX_SESSION_ID_BYTES} bytes, not {byte_length(session_id)}")
-    return session_id
-
-
-def _check_types(node: SummaryNode) -> None:
-    """Refuse what would reach Postgres as another type and come back as a riddle."""
-    who = f"session {node.session_id!r}"
-    for name, value, largest in (
-        ("level", node.level, _MAX_INTEGER),
-        ("span_start", node.span_start, _MAX_BIGINT),
-        ("span_end", node.span_end, _MAX_BIGINT),
-        ("token_count", node.token_count or 0, _MAX_INTEGER),
-        ("reported_tokens", node.reported_tokens or 0, _MAX_INTEGER),
-    ):
-        if type(value) is not int or not -largest <= value <= largest:
-            raise InvalidNode(f"{who}: {name} must be a whole number of at most {largest}")
-    if not isinstance(node.content, str):
-        raise InvalidNode(f"{who}: content must be text, not {type(node.content).__name__}")
-    for name, moment in (("started_at", node.started_at), ("ended_at", node.ended_at)):
-        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-            raise InvalidNode(f"{who}: {name} must be a datetime with a time zone")
 
 
 def _uuid(value: UUID | str) -> UUID | None:

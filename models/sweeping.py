@@ -72,11 +72,11 @@ def sweep_once(connection: Connection, mneme: MnemeSettings, schedules: Schedule
     over = [row.id for row in retries if row.session_id not in due]
     connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
 
-    retry_now = {row.session_id for row in retries}
+    retry_now = {(row.session_id, row.level) for row in retries}
     free = [
         sid
         for sid, level in due.items()
-        if (sid, level) not in running | ending and (sid in retry_now or (sid, level) not in retried)
+        if (sid, level) not in running | ending and ((sid, level) in retry_now or (sid, level) not in retried)
     ]
     rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
     taken = [Taken(row.id, row.enqueued_at) for row in rows]

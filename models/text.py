@@ -10,8 +10,12 @@ MAX_CONTENT_BYTES = 32_768
 MAX_SESSION_ID_BYTES = 255
 
 # Listed one by one, because what [[:space:]] matches in Postgres depends on the locale of the database.
-# White space of Unicode, then what is invisible without being white space: soft hyphen, zero-width and directional marks.
-_BLANK = "\t\n\v\f\r\x1c-\x20\x85\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+# White space of Unicode, and what is invisible without being white space: soft hyphen, zero-width and directional marks,
+# fillers, variation selectors, tags, the empty Braille pattern.
+_BLANK = (
+    "\t\n\v\f\r\x1c-\x20\x85\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
+)
+_BLANK += "\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
 _VISIBLE = re.compile(f"[^{_BLANK}]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 

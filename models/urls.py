@@ -3,10 +3,13 @@
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from psycopg.pq import Conninfo
 from sqlalchemy import make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_KNOWN_OPTIONS = {option.keyword.decode() for option in Conninfo.get_defaults()}
 _CREDENTIALS = re.compile(r"(?P<before>://[^/?#]*?:)(?P<password>.*)(?P<after>@)")
 _SECRET_QUERY = re.compile(r"(?i)([?&](?:password|passwd|secret|token|api[-_]?key)=)[^&\s]*")
 _DATABASE = re.compile(r"postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)", re.DOTALL)
@@ -43,13 +46,24 @@ def database_url(text: str) -> str:
         url = url.set(username=unquote(user) or None, password=unquote(password) or None)
     except (ArgumentError, ValueError):
         raise ValueError("expected a URL such as postgresql://user:password@host:5432/name") from None
+    if url.host and url.host.lower().startswith("%2f"):  # libpq's other way of naming the directory of a socket
+        query = {**url.query, "host": unquote(url.host)}
+        url = URL.create(url.drivername, url.username, url.password, None, url.port, url.database, query)
+    if url.port is not None and not 1 <= url.port <= 65_535:
+        raise ValueError("expected a port between 1 and 65535")
     if not url.database and "dbname" not in url.query:
         raise ValueError("expected the name of a database at the end of the URL")
-    return _full(url)
-
-
-def _full(url: URL) -> str:
+    _check_options(url)
     return url.render_as_string(hide_password=False)
+
+
+def _check_options(url: URL) -> None:
+    """Refuse what libpq would refuse at the first connection, when it looks like a database that is down."""
+    unknown = sorted(set(url.query) - _KNOWN_OPTIONS)
+    if unknown:
+        raise ValueError(f"expected only options that libpq knows, not {', '.join(unknown)}")
+    if url.query.get("sslmode", "prefer") not in _SSL_MODES:
+        raise ValueError(f"expected sslmode to be one of {', '.join(_SSL_MODES)}")
 
 
 def broker_url(text: str) -> str:
@@ -60,7 +74,7 @@ def broker_url(text: str) -> str:
     """
     parts = _split(text)
     if parts is not None and (
-        (parts.scheme in ("redis", "rediss") and parts.hostname)
+        (parts.scheme in ("redis", "rediss") and parts.hostname and re.fullmatch(r"/?|/\d{1,4}", parts.path))
         or (parts.scheme == "redis+socket" and parts.path.strip("/"))
     ):
         return text.strip()

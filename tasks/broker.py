@@ -1,6 +1,7 @@
 """Publishing to the broker: a hint that a session may be due. Losing one loses no work."""
 
 from functools import cache
+from threading import Lock
 
 # Kombu would import its transport at the first message, which in a script that ends at once is too late: the
 # interpreter is then shutting down, and refuses what the import does.
@@ -16,7 +17,9 @@ JOB = "mneme.job"
 SWEEP = "mneme.sweep"
 
 
-@cache
+_making = Lock()
+
+
 def get_producer(settings: Settings) -> Celery:
     """Return an app that only sends, and gives up soon.
 
@@ -26,6 +29,12 @@ def get_producer(settings: Settings) -> Celery:
     Raises:
         SettingsError: no broker is set.
     """
+    with _making:
+        return _make_once(settings)
+
+
+@cache
+def _make_once(settings: Settings) -> Celery:
     producer = Celery("mneme-producer", broker=settings.require_broker_url(), set_as_current=False)
     producer.conf.update(
         task_serializer="json",

@@ -37,42 +37,60 @@ class Ended:
 
 
 def commit(engine: Engine, settings: MnemeSettings, claim: Claim, answer: Fold | Declined, usage: Usage) -> Ended:
-    """Write the answer: a node with its edges and supersession flags, or that the model declined."""
+    """Write the answer: a node with its edges and supersession flags, or that the model declined.
 
-    def write(connection: Connection) -> tuple[str, UUID | None]:
+    Raises:
+        TransientFailure: the database did not take it. The answer is lost; that it was, can still be recorded.
+    """
+
+    def write(connection: Connection) -> Ended:
         if isinstance(answer, Declined):
             runs.close_declined(connection, claim, usage)
-            return "declined", None
-        return "succeeded", runs.commit_fold(connection, claim, answer, usage)
+            return Ended("declined", None, _count(connection, claim, settings))
+        node_id = runs.commit_fold(connection, claim, answer, usage)
+        return Ended("succeeded", node_id, _count(connection, claim, settings))
 
-    return _end(engine, settings, claim, usage, write)
+    try:
+        return _end(engine, settings, claim, usage, write)
+    except StorageError as error:
+        raise TransientFailure(f"the answer could not be committed: {error}") from None
 
 
 def fail(engine: Engine, settings: MnemeSettings, claim: Claim, failure: FoldFailed, usage: Usage) -> Ended:
-    """Record a failure and when to try again; the snapshots stay as they are."""
+    """Record a failure and when to try again; the snapshots stay as they are.
+
+    Raises:
+        StorageError: the database did not take that either; the lease will pass.
+    """
     wait = retry_seconds(failure, claim.attempt)
 
-    def write(connection: Connection) -> tuple[str, UUID | None]:
+    def write(connection: Connection) -> Ended:
         runs.close_failed(connection, claim, usage, kind=failure.kind, error=str(failure), retry_seconds=wait)
-        return "failed", None
+        return Ended("failed", None, _count(connection, claim, settings))
 
     return _end(engine, settings, claim, usage, write)
 
 
 def give_up(engine: Engine, settings: MnemeSettings, claim: Claim, usage: Usage) -> Ended:
-    """Write nothing: the run was taken over, or an input was. Close the run if it is still ours."""
-    with transaction(engine) as connection:
+    """Write nothing: the run was taken over, or an input was. Close the run if it is still ours.
+
+    Raises:
+        StorageError: the database is out of reach.
+    """
+
+    def write(connection: Connection) -> Ended:
         released = runs.close_released(connection, claim.run_id, usage)
-        after = runs.count_after(connection, claim, settings) if released else None
-    return Ended("released", None, after)
+        return Ended("released", None, _count(connection, claim, settings) if released else None)
+
+    return _end(engine, settings, claim, usage, write)
+
+
+def _count(connection: Connection, claim: Claim, settings: MnemeSettings) -> Count:
+    return runs.count_again(connection, claim.session_id, claim.run_id, settings)
 
 
 def _end(
-    engine: Engine,
-    settings: MnemeSettings,
-    claim: Claim,
-    usage: Usage,
-    write: Callable[[Connection], tuple[str, UUID | None]],
+    engine: Engine, settings: MnemeSettings, claim: Claim, usage: Usage, write: Callable[[Connection], Ended]
 ) -> Ended:
     """End the run in one transaction, which also counts again.
 
@@ -80,32 +98,30 @@ def _end(
     transaction is made again, for as long as a Postgres takes to restart.
 
     Raises:
-        StorageError: it stayed out of reach; the lease will pass, and the batch be folded again.
-        TransientFailure: the database refuses what was to be written.
+        StorageError: it was refused, stayed out of reach, or something held the rows for too long.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             with transaction(engine) as connection:
-                state, node_id = write(connection)
-                return Ended(state, node_id, runs.count_after(connection, claim, settings))
+                return write(connection)
         except LostLease:
             return give_up(engine, settings, claim, usage)
         except StorageError as error:
-            if not error.transient:
-                raise TransientFailure(str(error)) from None
-            if time.monotonic() > until:
+            if not error.transient or time.monotonic() > until:
                 raise
             logger.warning("run %s could not be ended, trying again: %s", claim.run_id, error)
-        state, node_id = _what_happened(engine, claim)
-        if state != "running":
-            return Ended(state, node_id, None)
+        happened = _what_happened(engine, settings, claim)
+        if happened.state != "running":
+            return happened
         time.sleep(PAUSE_SECONDS)
 
 
-def _what_happened(engine: Engine, claim: Claim) -> tuple[str, UUID | None]:
+def _what_happened(engine: Engine, settings: MnemeSettings, claim: Claim) -> Ended:
+    """Read how the run stands after an error at its end; *running* is also what nobody can know now."""
     try:
         with transaction(engine) as connection:
-            return runs.read_run(connection, claim.run_id)
+            state, node_id = runs.read_run(connection, claim.run_id)
+            return Ended(state, node_id, runs.count(connection, claim.session_id, settings))
     except StorageError:
-        return "running", None  # as far as anybody can know now
+        return Ended("running", None, None)

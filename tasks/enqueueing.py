@@ -14,9 +14,10 @@ import time
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
+from models.checks import check_session_id
 from models.errors import BrokerError
 from models.settings import Settings, get_settings
-from models.store import WRITTEN_SESSIONS, check_session_id
+from models.store import WRITTEN_SESSIONS
 from tasks.broker import publish
 
 logger = logging.getLogger("mneme.enqueue")

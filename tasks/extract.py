@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 
 from models.nodes import SummaryNode
 from models.text import estimate_tokens
@@ -44,6 +45,8 @@ def extract(batch: Sequence[SummaryNode], max_tokens: int) -> str:
     budget = target_tokens(batch, max_tokens)
     headings = _headings(batch)
     room = budget - sum(estimate_tokens(heading) + 1 for heading in headings if heading)
+    if room < _SMALLEST_PIECE_TOKENS * len(batch):  # many tiny snapshots: what was said matters more than when
+        headings, room = ["" for _ in batch], budget
     share = max(_SMALLEST_PIECE_TOKENS, room // len(batch))
     ranked = sorted(_sentences(batch), key=lambda s: (-s.score, s.snapshot, s.position))
     chosen: dict[int, list[_Sentence]] = {index: [] for index in range(len(batch))}
@@ -95,7 +98,9 @@ def _headings(batch: Sequence[SummaryNode]) -> list[str]:
 
 
 def _dates(node: SummaryNode) -> str:
-    days = list(dict.fromkeys(f"{at:%Y-%m-%d}" for at in (node.started_at, node.ended_at) if at is not None))
+    days = list(
+        dict.fromkeys(f"{at.astimezone(UTC):%Y-%m-%d}" for at in (node.started_at, node.ended_at) if at is not None)
+    )
     return " to ".join(days) or f"messages {node.span_start} to {node.span_end}"
 
 

@@ -14,6 +14,7 @@ import openai
 
 from models.errors import ConfigurationFailure, FoldFailed, InputTooLong, TransientFailure
 from models.settings import Settings
+from tasks.bounded_http import bounded_http_client
 from tasks.deadline import Deadline
 from tasks.model import ModelAnswer, ToolCall
 
@@ -62,7 +63,11 @@ class OpenAIClient:
         everything. Its retries are off, for each would start the clock anew.
         """
         client = openai.AsyncOpenAI(
-            api_key=self._api_key or _NO_KEY, base_url=self._base_url, timeout=seconds, max_retries=0
+            api_key=self._api_key or _NO_KEY,
+            base_url=self._base_url,
+            timeout=seconds,
+            max_retries=0,
+            http_client=bounded_http_client(),
         )
         try:
             async with asyncio.timeout(seconds), client:
@@ -114,7 +119,7 @@ def _by_status(error: openai.APIStatusError) -> FoldFailed:
     what = f"the model's server answered {status}{f' ({code})' if code else ''}"
     if status == 413 or (status == 400 and code == "context_length_exceeded"):
         return InputTooLong(f"{what}: the request is too long")
-    if status in _TRANSIENT_STATUS or status >= 500 or status < 400:
+    if status in _TRANSIENT_STATUS or status >= 500:
         failure = TransientFailure(what)
         failure.retry_after_seconds = _retry_after(error.response.headers)
         return failure
@@ -123,6 +128,9 @@ def _by_status(error: openai.APIStatusError) -> FoldFailed:
         403: "the key may not use this model",
         404: "check llm.model and llm.base_url",
     }.get(status, "check llm.model and the server's own log")
+    if status < 400:
+        # Not followed: the conversation would go to a place that nobody configured.
+        advice = "set llm.base_url to where the server redirects"
     return ConfigurationFailure(f"{what}: {advice}")
 
 
@@ -158,12 +166,13 @@ def _read(body: str) -> ModelAnswer:
         message = choice["message"]
         calls = [call["function"] for call in message.get("tool_calls") or []]
         tool_calls = tuple(ToolCall(str(call.get("name")), _arguments(call.get("arguments"))) for call in calls)
-        usage = completion.get("usage") or {}
+        usage = completion.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
         text, finish_reason = message.get("content"), choice.get("finish_reason")
         tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise TransientFailure("the model's server answered 200 with something that is no chat completion") from None
-    prompt_tokens, completion_tokens = (max(0, n) if type(n) is int else 0 for n in tokens)
+    prompt_tokens, completion_tokens = (n if type(n) is int else 0 for n in tokens)
     return ModelAnswer(
         tool_calls=tool_calls,
         finish_reason=finish_reason if isinstance(finish_reason, str) else None,

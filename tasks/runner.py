@@ -8,13 +8,13 @@ from traceback import extract_tb
 from sqlalchemy import Engine
 
 from models import runs
+from models.checks import check_session_id
 from models.claims import Reviewed, Skip, claim
 from models.engine import get_engine, transaction
 from models.errors import BrokerError, FoldFailed, InputTooLong, StorageError, TransientFailure
 from models.nodes import SummaryNode
 from models.runs import Claim, Count, Fold, LostLease, Usage
 from models.settings import EXTRACT, Settings, get_settings
-from models.store import check_session_id
 from tasks import ending, model, prompt
 from tasks.answers import Declined, accept, check_summary
 from tasks.broker import publish
@@ -57,8 +57,10 @@ class L2Runner:
         self._session_id = check_session_id(session_id)
         self._settings = settings or get_settings()
         self._engine = engine or get_engine(self._settings)
-        self._client = client or _client(self._settings)
-        self._model = self._settings.llm.model or type(client).__name__
+        self._client = client if client is not None else _client(self._settings)
+        named = self._settings.llm.model
+        # A client of one's own stands for a model of its own, when the settings name none, or the extract.
+        self._model = named if named and (client is None or named != EXTRACT) else type(client).__name__
         self._usage = Usage()
 
     def call(self) -> str | None:
@@ -148,11 +150,7 @@ class L2Runner:
             system=self.SYSTEM_PROMPT,
             deadline=deadline,
         )
-        self._usage = replace(
-            self._usage,
-            prompt_tokens=self._usage.prompt_tokens + answer.prompt_tokens,
-            completion_tokens=self._usage.completion_tokens + answer.completion_tokens,
-        )
+        self._usage = self._usage.plus(answer.prompt_tokens, answer.completion_tokens)
         accepted = accept(answer, batch, max_tokens)
         return accepted if isinstance(accepted, Declined) else Fold(accepted, self._model, prompt.PROMPT_VERSION)
 
@@ -193,7 +191,7 @@ class L2Runner:
             "nodes dismissed: session=%s level=%d run=%s reason=%s nodes=%d",
             self._session_id, reviewed.level, reviewed.run_id, reviewed.reason, reviewed.dismissed,
         )  # fmt: skip
-        self._publish_again(Ended("declined", None, self._count()))
+        self._publish_again(Ended("declined", None, reviewed.after))
         return self._new_report("declined", reviewed.level, reviewed.uncovered)
 
     def _report(self, claimed: Claim, ended: Ended, answer: Fold | Declined) -> Report:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Engine
 
 from models.engine import get_engine, transaction
-from models.errors import BrokerError
+from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
 from models.sweeping import Taken, expire_leases, give_back, sweep_once, unmark_if_time
 from tasks.broker import publish
@@ -44,8 +44,7 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None) -> Swe
     until = time.monotonic() + settings.schedules.sweep_seconds / 2
     with transaction(engine) as connection:
         expired = expire_leases(connection, settings.schedules.sweep_batch)
-    with transaction(engine, statement_seconds=FULL_COUNT_SECONDS) as connection:
-        unmarked = unmark_if_time(connection, settings.mneme, settings.schedules)
+    unmarked = _count_everything(settings, engine)
     enqueued = marked = 0
     more = True
     while more and time.monotonic() < until:
@@ -58,6 +57,16 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None) -> Swe
     if expired or enqueued:
         logger.info("sweep: expired=%d enqueued=%d marked=%d", expired, enqueued, marked)
     return SweepReport(expired, enqueued, marked, unmarked)
+
+
+def _count_everything(settings: Settings, engine: Engine) -> int | None:
+    """Make everything that is due findable, if it is time; what is new is looked at whether that succeeds or not."""
+    try:
+        with transaction(engine, statement_seconds=FULL_COUNT_SECONDS) as connection:
+            return unmark_if_time(connection, settings.mneme, settings.schedules)
+    except StorageError as error:
+        logger.warning("not everything could be counted, the next sweep tries again: %s", error)
+        return None
 
 
 def _publish(settings: Settings, engine: Engine, taken: list[Taken]) -> int:

@@ -36,7 +36,10 @@ def check_worker(settings: Settings) -> None:
         SchemaError: the schema is missing or older than this code.
     """
     model = settings.require_model()
-    if model != EXTRACT and settings.llm.base_url is None and not os.environ.get("OPENAI_API_KEY"):
+    key = os.environ.get("OPENAI_API_KEY", "")
+    if not (key.isascii() and key.isprintable()):
+        raise SettingsError("OPENAI_API_KEY holds a character that no key has: look for a line end or a quote in it")
+    if model != EXTRACT and settings.llm.base_url is None and not key:
         raise SettingsError(
             f"llm.model is {model!r} and there is no key: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server without keys"
         )

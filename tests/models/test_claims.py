@@ -172,10 +172,16 @@ def test_an_expired_lease_that_nobody_took_may_still_commit(engine: Engine, scal
     assert [run.state for run in all_runs(engine, "s")] == ["succeeded"]
 
 
-def test_an_input_that_is_gone_rolls_the_whole_commit_back(engine: Engine, scalar: Callable[..., object]) -> None:
+@pytest.mark.parametrize(
+    "gone",
+    ["dismissed_at = now(), dismissed_reason = 'restored'", "retired_at = now(), retired_reason = 'restored'"],
+)
+def test_an_input_that_is_gone_rolls_the_whole_commit_back(
+    engine: Engine, scalar: Callable[..., object], gone: str
+) -> None:
     write(engine, "s", range(5))
     claimed = must_claim(engine)
-    scalar("update mneme.summary_nodes set dismissed_at = now(), dismissed_reason = 'restored' where span_start = 21")
+    scalar(f"update mneme.summary_nodes set {gone} where span_start = 21")
     with pytest.raises(LostLease):
         commit(engine, claimed)
     assert scalar("select count(*) from mneme.summary_nodes where level = 2") == 0
@@ -229,6 +235,20 @@ def test_what_does_not_fit_waits_and_is_never_cut(engine: Engine) -> None:
     claimed = must_claim(engine, budget=small)
     assert numbers(claimed) == [0, 1, 2, 3]
     assert [n.content for n in claimed.batch] == [n.content for n in nodes[:4]]
+
+
+def test_a_level_that_became_due_below_goes_first(engine: Engine) -> None:
+    three = MnemeSettings(max_level=3)
+    for start in range(0, 25, 5):
+        write(engine, "s", range(start, start + 5))
+        commit(engine, must_claim(engine))
+    with transaction(engine) as connection:
+        counted = runs.count(connection, "s", three)
+    assert counted.level == 3
+    write(engine, "s", range(30, 35))
+    claimed = claim(engine, counted, three, BUDGET, worker="w", model="m")
+    assert isinstance(claimed, Claim)
+    assert claimed.level == 2
 
 
 def test_one_that_alone_exceeds_the_window_is_dismissed_and_the_rest_goes_on(engine: Engine) -> None:
@@ -374,7 +394,7 @@ def test_the_newest_run_is_the_state_even_if_the_clock_steps_back(
 def count_after(engine: Engine, claimed: Claim) -> runs.Count:
     with transaction(engine) as connection:
         runs.commit_fold(connection, claimed, FOLD, Usage())
-        return runs.count_after(connection, claimed, SETTINGS)
+        return runs.count_again(connection, claimed.session_id, claimed.run_id, SETTINGS)
 
 
 def test_a_run_that_ends_while_its_session_is_still_due_is_left_for_the_sweep(engine: Engine) -> None:

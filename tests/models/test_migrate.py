@@ -101,6 +101,43 @@ def test_a_schema_of_a_newer_release_is_left_alone(empty: Engine) -> None:
         migrate(empty)
 
 
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_is_not_utf8_is_refused(postgres: Postgres, encoding: str) -> None:
+    postgres.execute(f"create database other_encoding template template0 encoding '{encoding}' locale 'C'")
+    try:
+        done = run(mneme("migrate"), {"DATABASE_URL": postgres.url("other_encoding")})
+        assert done.stderr == f"mneme: the database is encoded in {encoding}: mneme needs one in UTF8\n"
+        assert done.returncode == 2
+    finally:
+        postgres.execute("drop database other_encoding with (force)")
+
+
+def test_a_table_in_the_way_is_one_sentence(empty_url: str, empty: Engine) -> None:
+    with empty.begin() as connection:
+        connection.execute(text("create schema mneme"))
+        connection.execute(text("create table mneme.sessions (id int)"))
+    done = run(mneme("migrate"), {"DATABASE_URL": empty_url})
+    assert (done.returncode, done.stderr) == (
+        1,
+        'mneme: database: relation "sessions" already exists (SQLSTATE 42P07)\n',
+    )
+
+
+def test_the_owner_of_the_schema_needs_no_right_on_the_database(
+    postgres: Postgres, empty: Engine, empty_url: str
+) -> None:
+    name = f"owner_{uuid.uuid4().hex[:6]}"
+    database = empty_url.rpartition("/")[2]
+    postgres.execute(f"create role {name} login")
+    postgres.execute(f"create schema mneme authorization {name}", database)
+    try:
+        done = run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)})
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        postgres.execute(f"drop owned by {name}", database)
+        postgres.execute(f"drop role {name}")
+
+
 def test_no_database_is_one_sentence_and_exit_code_1(postgres: Postgres) -> None:
     done = run(mneme("migrate"), {"DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/none"})
     assert done.returncode == 1
@@ -172,6 +209,10 @@ BAD_SNAPSHOTS = {
     "long session": ("repeat('x', 256), 10, 19, 'x'", "session id must have 1 to 255 bytes"),
     "null span": ("'s', null, 19, 'x'", "span_start and span_end must be given"),
     "reversed times": ("'s', 10, 19, 'x', now(), now() - interval '1 h'", "the times are reversed"),
+    "until for ever": ("'s', 10, 19, 'x', now(), 'infinity'", "between the years 2 and 9998"),
+    "before all time": ("'s', 10, 19, 'x', '4000-01-01 BC', now()", "between the years 2 and 9998"),
+    "invisible": ("'s', 10, 19, e'\\u2800\\u3164'", "the content is blank"),
+    "null for what is there": ("'s', 1, 9, null", "the content is blank"),
     "negative tokens": ("'s', 10, 19, 'x', null, null, -1", "token_count must not be negative"),
 }
 
@@ -204,10 +245,11 @@ def test_a_granted_role_appends_messages_and_nothing_else(psql, engine: Engine) 
         "select * from mneme.compaction_runs",
         "select mneme.insert_summary_node(null, 's', 1, 1, 2, 'x')",
         "update mneme.sessions set paused_at = now()",
+        "insert into mneme.messages (session_id, role) values ('s', 'user')",
         "create table mneme.mine (id int)",
     ):
         done = psql(forbidden)
-        assert "permission denied" in done.stderr, forbidden
+        assert "permission denied" in done.stderr or "messages_seq_null" in done.stderr, forbidden
 
 
 def test_a_hostile_search_path_changes_nothing(psql, postgres: Postgres, database_url: str) -> None:

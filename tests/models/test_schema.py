@@ -36,6 +36,9 @@ REFUSED = {
     "a summary's text changed": "update mneme.message_parts set content = 'y'",
     "a blank summary": "insert into mneme.message_parts (message_id, part_index, part_type, content)"
     " values (:a, 7, 'text', ' ')",
+    "a third part of a summary": "insert into mneme.message_parts (message_id, part_index, part_type, content)"
+    " values (:a, 7, 'text', 'visible')",
+    "an infinite time": "update mneme.summary_nodes set ended_at = 'infinity' where id = :b",
     "a huge summary": "insert into mneme.message_parts (message_id, part_index, part_type, content)"
     " values (:a, 7, 'text', repeat('x', 32769))",
     "superseded and dismissed": "update mneme.summary_nodes"

@@ -87,6 +87,12 @@ REFUSED = {
     "amqp": ({"REDIS_URL": "amqp://u:hunter2@h"}, r"broker.url in REDIS_URL: 'amqp://u:\*\*\*@h': expected a URL such as redis:"),
     "no redis host": ({"REDIS_URL": "redis://"}, "broker.url in REDIS_URL"),
     "a bad redis port": ({"REDIS_URL": "redis://h:99999/0"}, "broker.url in REDIS_URL"),
+    "a redis database that is no number": ({"REDIS_URL": "redis://h:6379/main"}, "broker.url in REDIS_URL"),
+    "a port beyond all ports": ({"DATABASE_URL": "postgresql://h:99999/d"}, "expected a port between 1 and 65535"),
+    "an unknown sslmode": ({"DATABASE_URL": "postgresql://h/d?sslmode=bogus"}, "expected sslmode to be one of disable"),
+    "an option of another driver": ({"DATABASE_URL": "postgresql://h/d?ssl=true"}, "only options that libpq knows, not ssl"),
+    "a model of spaces": ({"MNEME_LLM__MODEL": " "}, "llm.model in MNEME_LLM__MODEL"),
+    "a sweep in a thousand years": ({"MNEME_SCHEDULES__SWEEP_SECONDS": "1e15"}, "schedules.sweep_seconds"),
     "no HTTP": ({"OPENAI_BASE_URL": "ftp://h/v1"}, "llm.base_url in OPENAI_BASE_URL: 'ftp://h/v1': expected a URL such as https"),
     "half an address": ({"OPENAI_BASE_URL": "http://[::1/v1"}, "llm.base_url in OPENAI_BASE_URL"),
     "no such file": ({"MNEME_CONFIG": "/nonexistent.toml"}, "/nonexistent.toml cannot be read: No such file"),
@@ -137,6 +143,7 @@ DATABASES = {
     "postgresql://u:a:b@h/d": ("u", "a:b", "h", None, "d"),
     "postgresql://u@h/d": ("u", None, "h", None, "d"),
     "postgresql:///d?host=/var/run": (None, None, None, None, "d"),
+    "postgresql://u@%2Fvar%2Frun:5433/d": ("u", None, None, 5433, "d"),
     " postgresql://u:p@[::1]:5432/d ": ("u", "p", "::1", 5432, "d"),
 }
 

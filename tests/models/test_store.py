@@ -131,6 +131,18 @@ BAD = {
     "largest bigint": ({"span_end": 2**63 - 1}, "span_end"),
     "span as text": ({"span_end": "9"}, "span_end"),
     "content as bytes": ({"content": b"x"}, "content"),
+    "infinite time": ({"ended_at": datetime.max.replace(tzinfo=UTC)}, "years 2 and 9998"),
+    "false for a number": ({"token_count": False}, "token_count"),
+    "a fraction of a level": ({"level": 1.0}, "level"),
+    "a compaction level beyond three": ({"compaction_level": 4}, "compaction_level"),
+    "degraded as a number": ({"degraded": 1}, "degraded"),
+    "degraded without being an extract": ({"degraded": True}, "degraded"),
+    "model with NUL": ({"model": "a\0b"}, "model must be text without NUL"),
+    "model with a surrogate": ({"model": "a\ud800"}, "model must be text"),
+    "prompt version as a number": ({"prompt_version": 5}, "prompt_version"),
+    "id as text": ({"id": "nope"}, "id must be a UUID"),
+    "no list of parents": ({"parent_node_ids": None}, "parent_node_ids"),
+    "invisible": ({"content": "\u2800\u3164\u115f\U000e0020"}, "blank"),
     "leaf with parents": ({"parent_node_ids": (uuid.uuid4(),)}, "no parents"),
     "condensed without": ({"level": 2}, "needs parents"),
 }
@@ -300,7 +312,13 @@ def test_active_nodes_come_in_order_of_span_with_content_and_parents(store: Summ
     assert [n.content for n in found] == [late.content, node.content]
     assert found[1].parent_node_ids == node.parent_node_ids
     assert store.get_active_nodes("unknown") == []
-    assert store.get_active_nodes("nul\0") == []
+    # An id is never cleaned: that would read another session.
+    for near in ("s\0", "\ud800s", " s"):
+        assert store.get_active_nodes(near) == []
+        assert store.get_latest_node(near) is None
+        assert store.get_coverage_gaps(near) == []
+    with pytest.raises(InvalidNode, match="must be text"):
+        store.get_active_nodes(None)  # type: ignore[arg-type]
 
 
 def test_returned_nodes_stay_readable_after_the_transaction(engine: Engine) -> None:

@@ -103,6 +103,24 @@ def drips(call: Call) -> None:
         time.sleep(1)
 
 
+def _flood(call: Call, status: int) -> None:
+    call.handler.send_response(status)
+    call.handler.send_header("content-type", "application/json")
+    call.handler.send_header("connection", "close")
+    call.handler.end_headers()
+    for _ in range(1000):
+        call.handler.wfile.write(b" " * 2**20)
+
+
+def floods(call: Call) -> None:
+    """Send a gigabyte of white space."""
+    _flood(call, 200)
+
+
+def floods_with_an_error(call: Call) -> None:
+    _flood(call, 500)
+
+
 @dataclass
 class ModelServer:
     url: str = ""

@@ -1,3 +1,5 @@
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +69,16 @@ def test_snapshots_without_times_are_named_by_their_messages() -> None:
     assert text.startswith("messages 1 to 10: ")
 
 
+def test_dates_are_those_of_utc_wherever_the_node_was_read() -> None:
+    east = datetime(2026, 1, 2, 8, 30, tzinfo=timezone(timedelta(hours=9)))
+    assert extract(batch(*LONG, started_at=east, ended_at=east), 2048).startswith("2026-01-01: ")
+
+
+def test_many_tiny_snapshots_fold_too() -> None:
+    nodes = batch(*(f"Item {n}: done, as agreed with Ada." for n in range(200)))
+    check_summary(extract(nodes, 2048), nodes, 2048)
+
+
 visible = st.text(min_size=1, max_size=400).filter(lambda text: not is_blank(text))
 
 
@@ -76,5 +88,5 @@ def test_whatever_the_text_an_extract_may_be_stored(contents: list[str]) -> None
     from models import clean_text
 
     nodes = [n for n in batch(*map(clean_text, contents)) if not is_blank(n.content)]
-    if nodes:
+    if len(nodes) > 1:
         check_summary(extract(nodes, 2048), nodes, 2048)

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -215,6 +216,11 @@ FAILURES: dict[str, tuple[Any, type[FoldFailed], str]] = {
     "broken json": (says.replies('{"choices": [{"mess'), TransientFailure, "no chat completion"),
     "deeply nested": (says.replies("[" * 100_000), TransientFailure, "no chat completion"),
     "empty body": (says.replies(""), TransientFailure, "no chat completion"),
+    "a flood": (says.floods, TransientFailure, "no connection to the model's server .ReadError"),
+    "a flood in an error": (says.floods_with_an_error, TransientFailure, "no connection|answered 500"),
+    "redirect": (
+        lambda c: c.send(307, "", location="http://127.0.0.1:1/elsewhere"), ConfigurationFailure, "where the server redirects",
+    ),
     "dropped": (says.drops, TransientFailure, "no connection"),
     "401": (says.fails(401, "invalid_api_key"), ConfigurationFailure, "401 .invalid_api_key.: check OPENAI_API_KEY"),
     "403": (says.fails(403), ConfigurationFailure, "answered 403"),
@@ -277,6 +283,75 @@ def test_every_failure_is_recorded_with_its_kind_and_leaves_the_snapshots_untouc
     scalar("update mneme.compaction_runs set retry_at = now()")
     assert runner().run().outcome == "folded"
     assert all_runs(engine, "s")[-1].attempt == 2
+
+
+def usage(told: object) -> Callable[[Call], None]:
+    def answer(call: Call) -> None:
+        body = json.loads(says.completion([("save_snapshot", '{"text": "Short."}')]))
+        call.send(200, json.dumps(body | {"usage": told}))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({"prompt_tokens": 10**30, "completion_tokens": -5}, (2**62, 0)),
+        ({"prompt_tokens": "7", "completion_tokens": 1.5}, (0, 0)),
+        ([1, 2], (0, 0)),
+        (None, (0, 0)),
+        ({"prompt_tokens": 7}, (7, 0)),
+    ],
+)
+def test_a_good_answer_is_kept_whatever_the_server_says_it_cost(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, told: object, kept: tuple[int, int]
+) -> None:
+    write(engine, "s", range(5))
+    server.answer = usage(told)
+    assert runner().run().outcome == "folded"
+    (run,) = all_runs(engine, "s")
+    assert (run.prompt_tokens, run.completion_tokens) == kept
+
+
+def test_inputs_that_stay_locked_cost_the_answer_and_not_the_snapshots(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks import ending
+
+    monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.5)
+    write(engine, "s", range(5))
+    with engine.connect() as other:
+
+        def lock(call: Call) -> None:
+            other.execute(text("select from mneme.summary_nodes where span_start = 1 for update"))
+            says.saves("Short.")(call)
+
+        server.answer = lock
+        with pytest.raises(TransientFailure, match="could not be committed"):
+            runner().run()
+    (run,) = all_runs(engine, "s")
+    assert (run.state, run.error_kind, run.crashes) == ("failed", "transient", 0)
+
+
+def test_a_commit_that_the_server_ended_for_idling_is_made_again(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from models import runs
+
+    write(engine, "s", range(5))
+    real = runs.count_again
+    stopped: list[int] = []
+
+    def stop_once(connection: Any, *rest: Any) -> Any:
+        if not stopped:
+            stopped.append(1)
+            connection.execute(text("set local idle_in_transaction_session_timeout = '100ms'"))
+            time.sleep(0.5)
+        return real(connection, *rest)
+
+    monkeypatch.setattr(runs, "count_again", stop_once)
+    assert runner().run().outcome == "folded"
+    assert len(server.calls) == 1
 
 
 def test_retry_after_is_obeyed_up_to_an_hour(
@@ -438,11 +513,11 @@ def test_the_connection_lost_at_commit_is_looked_up_and_not_written_twice(
     from models import runs
 
     write(engine, "s", range(5))
-    real = runs.count_after
+    real = runs.count_again
     cut: list[int] = []
 
-    def count_and_cut(connection: Any, claimed: Any, settings: Any) -> Any:
-        counted = real(connection, claimed, settings)
+    def count_and_cut(connection: Any, *rest: Any) -> Any:
+        counted = real(connection, *rest)
         if not cut:
             # Commit behind SQLAlchemy's back, then lose the connection before it can say so.
             driver = connection.connection.driver_connection
@@ -451,7 +526,7 @@ def test_the_connection_lost_at_commit_is_looked_up_and_not_written_twice(
             scalar("select pg_terminate_backend(:pid)", pid=cut[0])
         return counted
 
-    monkeypatch.setattr(runs, "count_after", count_and_cut)
+    monkeypatch.setattr(runs, "count_again", count_and_cut)
     report = runner().run()
     assert cut
     assert report.outcome == "folded"
@@ -469,16 +544,16 @@ def test_the_connection_lost_before_commit_is_tried_again(
     from models import runs
 
     write(engine, "s", range(5))
-    real = runs.count_after
+    real = runs.count_again
     cut: list[int] = []
 
-    def cut_once(connection: Any, claimed: Any, settings: Any) -> Any:
+    def cut_once(connection: Any, *rest: Any) -> Any:
         if not cut:
             cut.append(connection.connection.driver_connection.info.backend_pid)
             scalar("select pg_terminate_backend(:pid)", pid=cut[0])
-        return real(connection, claimed, settings)
+        return real(connection, *rest)
 
-    monkeypatch.setattr(runs, "count_after", cut_once)
+    monkeypatch.setattr(runs, "count_again", cut_once)
     assert runner().run().outcome == "folded"
     assert len(server.calls) == 1
     assert scalar("select count(*) from mneme.summary_nodes where level = 2") == 1
@@ -512,6 +587,18 @@ def test_a_fault_in_a_client_is_recorded_by_type_and_place_alone(
         runner(client=Broken()).run()
     assert caught.value.__cause__ is None
     assert all_runs(engine, "s")[0].state == "failed"
+
+
+def test_a_client_that_raises_what_postgres_cannot_hold(runner: Callable[..., L2Runner], engine: Engine) -> None:
+    class Strange:
+        def chat_with_tools(self, *_: Any, **__: Any) -> ModelAnswer:
+            raise TransientFailure("bad\0thing\ud800" + "x" * 5000)
+
+    write(engine, "s", range(5))
+    with pytest.raises(TransientFailure):
+        runner(client=Strange()).run()
+    (run,) = all_runs(engine, "s")
+    assert (run.state, run.error[:8]) == ("failed", "badthing")
 
 
 def test_the_extract_folds_without_any_model_and_says_so(

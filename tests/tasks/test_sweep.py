@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from models import load_settings, runs, transaction
 from models.settings import Settings
@@ -109,7 +109,7 @@ def test_what_is_left_over_after_a_fold_is_found_without_its_message(
     assert go()["marked"] == 26
     with transaction(engine) as connection:
         runs.commit_fold(connection, claimed, runs.Fold("x", "m", "p"), runs.Usage())
-        assert runs.count_after(connection, claimed, settings.mneme).due
+        assert runs.count_again(connection, "s", claimed.run_id, settings.mneme).due
     assert go()["enqueued"] == 1
 
 
@@ -121,7 +121,7 @@ def test_a_node_seen_while_its_run_is_ending_is_not_left_to_that_run(
     claimed = must_claim(engine)
     with transaction(engine) as ending:
         runs.commit_fold(ending, claimed, runs.Fold("x", "m", "p"), runs.Usage())
-        assert not runs.count_after(ending, claimed, settings.mneme).due
+        assert not runs.count_again(ending, "s", claimed.run_id, settings.mneme).due
         late = write(engine, "s", range(5, 10))
         with transaction(engine) as connection:
             swept = sweep_once(connection, settings.mneme, settings.schedules)
@@ -165,6 +165,33 @@ def test_a_broker_that_is_down_gives_the_sessions_back(
     assert sweep(nowhere, engine).enqueued == 0
     assert scalar("select count(*) from mneme.sessions where enqueued_at is not null") == 0
     assert go()["enqueued"] == 2
+
+
+def test_one_locked_node_does_not_hold_up_the_others(
+    environ: dict[str, str], engine: Engine, go: Callable[[], Any], scalar: Callable[..., Any], broker: redis.Redis
+) -> None:
+    write(engine, "locked", range(5))
+    write(engine, "free", range(5))
+    scalar("update mneme.summary_nodes set swept_at = now() where session_id = 'locked'")
+    with transaction(engine) as connection:
+        connection.execute(text("select from mneme.summary_nodes where session_id = 'locked' for update"))
+        assert go()["enqueued"] == 1
+    assert scalar("select enqueued_at is not null from mneme.sessions where id = 'free'")
+
+
+def test_a_node_is_not_left_to_a_retry_that_another_sweep_is_taking_away(
+    engine: Engine, settings: Settings, scalar: Callable[..., Any], broker: redis.Redis
+) -> None:
+    write(engine, "s", range(5))
+    fail(engine, must_claim(engine), "transient")
+    scalar("update mneme.summary_nodes set dismissed_at = now(), dismissed_reason = 'declined' where span_start = 1")
+    with transaction(engine) as first:
+        assert sweep_once(first, settings.mneme, settings.schedules).taken == []  # not due: its retry_at is forgotten
+        write(engine, "s", [5])
+        with transaction(engine) as second:
+            swept = sweep_once(second, settings.mneme, settings.schedules)
+        assert [taken.session_id for taken in swept.taken] == ["s"]
+    assert scalar("select count(*) from mneme.summary_nodes where swept_at is null and span_start = 51") == 1
 
 
 def test_sweeps_at_once_enqueue_each_session_once(engine: Engine, settings: Settings, broker: redis.Redis) -> None:

@@ -282,7 +282,27 @@ def test_a_message_pushed_by_another_language(
         wait_until(folded(engine))
 
 
+def test_ending_one_task_does_not_end_the_others(
+    engine: Engine, worker_environ: dict[str, str], server: ModelServer, broker: redis.Redis, tmp_path: Path
+) -> None:
+    """Flower's button "Terminate": a thread cannot be ended, and the folds beside it are not to be."""
+    settings = load_settings(worker_environ)
+    server.answer = says.saves("Short.", after_seconds=2)
+    for name in ("a", "b"):
+        write(engine, name, range(5))
+    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
+        sent = [
+            get_producer(settings).send_task("mneme.job", kwargs={"session_id": name}, queue="mneme")
+            for name in ("a", "b")
+        ]
+        server.wait_for_calls(2)
+        get_producer(settings).control.revoke(sent[0].id, terminate=True)
+        wait_until(lambda: len(results(worker.log)) == 2)
+        assert [result["outcome"] for result in results(worker.log)] == ["folded", "folded"]
+
+
 REFUSED = {
+    "a key with a line end": ({"OPENAI_API_KEY": "sk-1\n"}, "OPENAI_API_KEY holds a character that no key has"),
     "no model": ({"MNEME_LLM__MODEL": ""}, "llm.model is not set: set MNEME_LLM__MODEL, for example to"),
     "no key": ({"OPENAI_BASE_URL": ""}, "llm.model is 'm' and there is no key: set OPENAI_API_KEY"),
     "no database": ({"DATABASE_URL": ""}, "database.url is not set: set DATABASE_URL"),

@@ -12,7 +12,7 @@ return ceil((23 * char_length(content)::numeric
 
 create function mneme.is_blank(content text) returns boolean
 language sql immutable strict parallel safe
-return content !~ '[^\t\n\v\f\r\u001c-\u0020\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]';
+return content !~ '[^\t\n\v\f\r\u001c-\u0020\u0085\u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]';
 
 -- -------------------------------------------------------------------------------------------- tables
 
@@ -73,6 +73,9 @@ create table mneme.summary_nodes (
     created_at        timestamptz not null default clock_timestamp(),
     constraint summary_nodes_span_in_order check (span_start <= span_end and span_end < 9223372036854775807),
     constraint summary_nodes_times_in_order check (started_at <= ended_at),
+    -- What a program can read back whatever its time zone: no infinity, no year that only Postgres knows.
+    constraint summary_nodes_times_readable check (started_at >= '0002-01-01 00:00+00' and started_at < '9999-01-01 00:00+00'
+        and ended_at >= '0002-01-01 00:00+00' and ended_at < '9999-01-01 00:00+00'),
     constraint summary_nodes_dismissed_with_reason check ((dismissed_at is null) = (dismissed_reason is null)),
     constraint summary_nodes_retired_with_reason check ((retired_at is null) = (retired_reason is null)),
     constraint summary_nodes_replaced_only_when_retired check (replaced_by is null or retired_reason = 'replaced'),
@@ -169,10 +172,14 @@ create function mneme.check_part() returns trigger
 language plpgsql security definer set search_path = mneme, pg_temp as $$
 begin
     new.token_estimate := coalesce(new.token_estimate, mneme.estimate_tokens(new.content));
-    if new.part_type = 'text' and (mneme.is_blank(new.content) or octet_length(new.content) > 32768)
-       and exists (select from mneme.messages m where m.id = new.message_id and m.is_summary) then
-        raise exception 'mneme: the text of summary % must be visible and at most 32768 bytes', new.message_id
-            using errcode = 'invalid_parameter_value';
+    if exists (select from mneme.messages m where m.id = new.message_id and m.is_summary) then
+        if (new.part_index, new.part_type) not in ((0, 'text'), (1, 'compaction')) then
+            raise exception 'mneme: summary % has a text and a compaction part and no other', new.message_id
+                using errcode = 'invalid_parameter_value';
+        elsif new.part_type = 'text' and (mneme.is_blank(new.content) or octet_length(new.content) > 32768) then
+            raise exception 'mneme: the text of summary % must be visible and at most 32768 bytes', new.message_id
+                using errcode = 'invalid_parameter_value';
+        end if;
     end if;
     return new;
 end $$;
@@ -264,6 +271,9 @@ begin
         when octet_length(p_content) > 32768
             then format('the content has %s bytes, at most 32768 are allowed', octet_length(p_content))
         when p_started_at > p_ended_at then 'the times are reversed: started_at must not be later than ended_at'
+        when p_started_at < '0002-01-01 00:00+00' or p_started_at >= '9999-01-01 00:00+00'
+          or p_ended_at < '0002-01-01 00:00+00' or p_ended_at >= '9999-01-01 00:00+00'
+            then 'started_at and ended_at must lie between the years 2 and 9998'
         when p_reported_tokens < 0 then 'token_count must not be negative'
         when p_level = 1 and cardinality(p_parent_ids) > 0 then 'a level 1 node has no parents'
         when p_level > 1 and coalesce(cardinality(p_parent_ids), 0) = 0 then 'a node above level 1 needs parents'
@@ -331,7 +341,8 @@ begin
     for try in 1..2 loop
         select n.id, p.content = write_l1_snapshot.content as same into existing
           from mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0
-         where n.session_id = write_l1_snapshot.session_id and n.level = 1 and n.retired_at is null
+         where write_l1_snapshot.content is not null
+           and n.session_id = write_l1_snapshot.session_id and n.level = 1 and n.retired_at is null
            and n.span_start = write_l1_snapshot.span_start and n.span_end = write_l1_snapshot.span_end;
         if existing.same then
             return existing.id;
