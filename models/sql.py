@@ -5,10 +5,12 @@ Statements are grouped as a job meets them. Times come from the database's clock
 """
 
 from sqlalchemy import bindparam, text
-from sqlalchemy.dialects.postgresql import ARRAY, TEXT, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, BIGINT, INTEGER, TEXT, TIMESTAMP, UUID
 
 _UUIDS = ARRAY(UUID(as_uuid=True))
 _TEXTS = ARRAY(TEXT)
+_BIGINTS = ARRAY(BIGINT)
+_TIMES = ARRAY(TIMESTAMP(timezone=True))
 
 # The one predicate for "waiting to be folded"; the index summary_nodes_uncovered has it too.
 UNCOVERED = "n.superseded_by is null and n.dismissed_at is null and n.retired_at is null and not n.degraded"
@@ -308,6 +310,69 @@ SUPERSEDE = text("""
 """).bindparams(bindparam("node_ids", type_=_UUIDS))
 
 MEMORY = text("select mneme.memory(:session_id, :token_budget, :l1_budget_fraction, :l2_budget_fraction)")
+
+SESSION_EXISTS = text("select exists (select from mneme.sessions where id = :session_id)")
+
+# ------------------------------------------------------------------------------------------------ snapshots of a file
+
+# In the order of the lines, since a volatile function is called after sorting. Whether a snapshot was there is seen as of
+# the statement's beginning, so not what it writes itself.
+WRITE_SNAPSHOTS = text("""
+    select exists (select from mneme.summary_nodes n
+                    where n.session_id = l.session_id and n.level = 1 and n.retired_at is null
+                      and n.span_start = l.span_start and n.span_end = l.span_end) as already_there,
+           mneme.write_l1_snapshot(l.session_id, l.span_start, l.span_end, l.content,
+                                   l.started_at, l.ended_at, l.token_count) as id
+      from unnest(:session_ids, :span_starts, :span_ends, :contents, :starts, :ends, :token_counts) with ordinality
+           as l (session_id, span_start, span_end, content, started_at, ended_at, token_count, position)
+     order by l.position
+""").bindparams(
+    bindparam("session_ids", type_=_TEXTS),
+    bindparam("span_starts", type_=_BIGINTS),
+    bindparam("span_ends", type_=_BIGINTS),
+    bindparam("contents", type_=_TEXTS),
+    bindparam("starts", type_=_TIMES),
+    bindparam("ends", type_=_TIMES),
+    bindparam("token_counts", type_=ARRAY(INTEGER)),
+)
+
+# ------------------------------------------------------------------------------------------------ the tree
+
+# Times as text: a reader must not stumble over an infinite one, or one before Christ, that plain SQL may have written.
+_TREE_COLUMNS = """
+    n.id, n.level, n.span_start, n.span_end, n.token_count, n.degraded, n.dismissed_reason,
+    to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as started_at,
+    to_char(n.ended_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as ended_at,
+    (select count(*) from mneme.summary_edges b where b.node_id = n.id) as parent_count,
+    case when :with_text then (select left(p.content, 200) from mneme.message_parts p
+                                where p.message_id = n.id and p.part_index = 0) end as opening"""
+
+# By the session's summary messages: the one index that leads to every node of a session and to no other.
+TREE_TOTALS = text("""
+    select s.id,
+           count(*) filter (where n.level = 1 and n.retired_at is null) as snapshots,
+           count(*) filter (where n.level > 1 and n.retired_at is null) as folds,
+           count(*) filter (where n.level >= :level and n.superseded_by is null and n.retired_at is null) as roots,
+           coalesce(sum(n.token_count) filter (where n.superseded_by is null and n.retired_at is null), 0) as active_tokens,
+           coalesce(sum(n.token_count) filter (where n.level = 1 and n.retired_at is null), 0) as snapshot_tokens
+      from mneme.sessions s
+      left join mneme.messages m on m.session_id = s.id and m.seq is null
+      left join mneme.summary_nodes n on n.id = m.id
+     where s.id = :session_id group by s.id
+""")
+
+TREE_ROOTS = text(f"""
+    select {_TREE_COLUMNS} from mneme.summary_nodes n
+     where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null and n.level >= :level
+     order by n.span_start desc, n.span_end desc, n.id desc limit :most
+""")
+
+TREE_PARENTS = text(f"""
+    select e.node_id as child_id, {_TREE_COLUMNS}
+      from mneme.summary_edges e join mneme.summary_nodes n on n.id = e.parent_id
+     where e.node_id = any (:node_ids)
+     order by e.node_id, e.ordinal
+""").bindparams(bindparam("node_ids", type_=_UUIDS))
 
 # ------------------------------------------------------------------------------------------------ rights
 

@@ -1,5 +1,7 @@
 """Publishing to the broker: a hint that a session may be due. Losing one loses no work."""
 
+import time
+from collections.abc import Iterable
 from functools import cache
 from threading import Lock
 
@@ -68,3 +70,30 @@ def publish(settings: Settings, session_id: str) -> None:
         raise BrokerError(
             f"session {session_id!r}: the broker took no job ({type(error).__name__}); the sweep will enqueue it"
         ) from None
+
+
+def publish_many(settings: Settings, session_ids: Iterable[str], *, seconds: float) -> int:
+    """Put a job for each session onto the queue, until the broker refuses one or the time is up.
+
+    Args:
+        settings: where the broker is.
+        session_ids: the sessions.
+        seconds: after so long no further one is begun; the last may take the few seconds of the broker's timeouts.
+
+    Returns:
+        How many the broker took; the sweep finds the others.
+
+    Raises:
+        SettingsError: no broker is set.
+    """
+    until = time.monotonic() + seconds
+    taken = 0
+    for session_id in session_ids:
+        if time.monotonic() > until:
+            break
+        try:
+            publish(settings, session_id)
+        except BrokerError:
+            break
+        taken += 1
+    return taken

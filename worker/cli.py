@@ -4,7 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from worker.cli_up import up
+from worker.commands.importing import import_file
+from worker.commands.memory import memory
+from worker.commands.tree import tree
+from worker.commands.up import up
 from worker.exits import or_exit
 
 if TYPE_CHECKING:
@@ -19,6 +22,12 @@ def main() -> None:
     Settings come from config.toml and the environment; DATABASE_URL names the database. Exit codes: 0 success, 1 a
     negative answer, 2 wrong usage or configuration.
     """
+
+
+main.add_command(import_file)
+main.add_command(memory)
+main.add_command(tree)
+main.add_command(up)
 
 
 @main.command()
@@ -45,6 +54,3 @@ def _engine() -> "Engine":
     from models.settings import get_settings
 
     return make_engine(get_settings().require_database_url(), pooled=False)
-
-
-main.add_command(up)

@@ -1,0 +1,129 @@
+"""``mneme tree``: the DAG of a session on the terminal."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from worker.exits import NEGATIVE, or_exit
+from worker.terminal import encodable, opening_words, visible
+
+if TYPE_CHECKING:
+    from models.tree import Tree, TreeNode
+
+_LINES = ("├─ ", "└─ ", "│  ", "   ")
+_PLAIN_LINES = ("|-- ", "`-- ", "|   ", "    ")
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION")
+@click.option(
+    "--depth", metavar="N", type=click.IntRange(1, 16), default=3, show_default=True,
+    help="Levels to show, the roots counted as the first.",
+)  # fmt: skip
+@click.option(
+    "--level", metavar="N", type=click.IntRange(1, 2**31 - 1), default=1, show_default=True,
+    help="Only roots of this level and up.",
+)  # fmt: skip
+@click.option(
+    "--limit", "most_roots", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True,
+    help="At most so many roots, the newest.",
+)  # fmt: skip
+@click.option("--text", "with_text", is_flag=True, help="Show the first words of each summary too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object, its nodes nested in their roots.")
+def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bool, as_json: bool) -> None:
+    """Show what SESSION's memory consists of: its active nodes, and below each the nodes it was made from.
+
+    A line tells the level, the messages, the dates (UTC), the estimated tokens and the beginning of the node's id.
+    """
+    found = or_exit(lambda: _read(session_id, depth, level, most_roots, with_text))
+    if found is None:
+        click.echo(f"mneme: there is no session {session_id!r}", err=True)
+        raise SystemExit(NEGATIVE)
+    if as_json:
+        click.echo(json.dumps(_as_json(found)))
+        return
+    on_terminal = sys.stdout.isatty()
+    lines = _LINES if on_terminal and sys.stdout.encoding.lower().startswith("utf") else _PLAIN_LINES
+    for line in render(found, lines, level=level):
+        # Without colours, for click takes them out again where the output is no terminal.
+        click.echo(encodable(line))
+
+
+def _read(session_id: str, depth: int, level: int, most_roots: int, with_text: bool) -> "Tree | None":
+    from models.engine import transaction
+    from models.store import check_session_id
+    from models.tree import read_tree
+    from worker.commands.database import one_connection
+
+    check_session_id(session_id)
+    with transaction(one_connection()) as connection:
+        return read_tree(connection, session_id, depth=depth, level=level, most_roots=most_roots, with_text=with_text)
+
+
+def render(found: "Tree", lines: tuple[str, str, str, str] = _PLAIN_LINES, *, level: int = 1) -> Iterator[str]:
+    """Return the lines of a tree, safe for a terminal.
+
+    Args:
+        found: the tree.
+        lines: what stands before a node, before the last one, and before what lies under each.
+        level: the level that roots were to have at least; named where older ones are left out.
+    """
+    yield visible(found.session_id)
+    if found.older_roots:
+        every = len(found.roots) + found.older_roots
+        of_level = f" of level {level} and up" if level > 1 else ""
+        yield f"({found.older_roots} older roots{of_level} not shown: --limit {every} shows all)"
+    yield from _render(found.roots, "", lines)
+    share = f" ({found.active_tokens / found.snapshot_tokens:.0%})" if found.snapshot_tokens else ""
+    yield (
+        f"{_count(found.snapshots, 'snapshot')}, {_count(found.folds, 'fold')}; {found.active_tokens:,} tokens active now,"
+        f" {found.snapshot_tokens:,} in all snapshots{share}"
+    )
+
+
+def _render(nodes: "tuple[TreeNode, ...]", indent: str, lines: tuple[str, str, str, str]) -> Iterator[str]:
+    between, last, under_between, under_last = lines
+    for position, node in enumerate(nodes, 1):
+        is_last = position == len(nodes)
+        yield indent + (last if is_last else between) + _describe(node)
+        yield from _render(node.parents, indent + (under_last if is_last else under_between), lines)
+
+
+def _describe(node: "TreeNode") -> str:
+    told = [f"L{node.level}", f"messages {node.span_start} to {node.span_end}", _dates(node)]
+    told += [_count(node.token_count, "token"), str(node.id)[:8]]
+    if node.degraded:
+        told.append("degraded")
+    if node.dismissed_reason:
+        told.append(f"dismissed ({node.dismissed_reason})")
+    if node.parent_count > len(node.parents):
+        told.append(f"({node.parent_count} below)")
+    if node.opening is not None:
+        told.append(f'"{opening_words(node.opening)}"')
+    return "  ".join(told)
+
+
+def _dates(node: "TreeNode") -> str:
+    first, last = ((moment or "").partition("T")[0] for moment in (node.started_at, node.ended_at))
+    if not first and not last:
+        return "date unknown"
+    return first or last if first == last or not (first and last) else f"{first} to {last}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _as_json(found: "Tree") -> dict[str, object]:
+    from dataclasses import asdict
+
+    def plain(node: "TreeNode") -> dict[str, object]:
+        values = {name: getattr(node, name) for name in node.__dataclass_fields__}
+        if node.opening is None:
+            del values["opening"]
+        return values | {"id": str(node.id), "parents": [plain(parent) for parent in node.parents]}
+
+    return {**asdict(found), "roots": [plain(root) for root in found.roots]}

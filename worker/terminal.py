@@ -1,0 +1,34 @@
+"""What may reach a terminal: no control character, escape sequence or mark that turns the direction of the line."""
+
+import sys
+import unicodedata
+from typing import TextIO
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """Return the text with every character that is not to be seen written as an escape, such as ``\\x1b``.
+
+    Args:
+        text: what somebody else wrote.
+        keep: characters to leave as they are, such as a line break.
+    """
+    return "".join(
+        character
+        if character in keep or character.isprintable() or unicodedata.category(character) == "Zs"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def opening_words(text: str, most_characters: int = 60) -> str:
+    """Return the first words of a text on one line, with an ellipsis where more follows."""
+    words = visible(" ".join(text.split()))
+    if len(words) <= most_characters:
+        return words
+    return words[: most_characters - 3].rsplit(" ", 1)[0].rstrip() + "..."
+
+
+def encodable(text: str, stream: TextIO | None = None) -> str:
+    """Return the text with what the stream's encoding lacks written as escapes, so that printing it cannot fail."""
+    encoding = (stream or sys.stdout).encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
