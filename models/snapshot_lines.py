@@ -84,7 +84,7 @@ def _parse_object(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_LINE_BYTES:
         raise InvalidNode(f"the line is longer than {MAX_LINE_BYTES} bytes")
     try:
-        text = raw.decode()
+        text = raw.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise InvalidNode(f"the line is not valid UTF-8 (at byte {error.start + 1})") from None
     try:
@@ -92,7 +92,7 @@ def _parse_object(raw: bytes) -> dict[str, Any]:
     except InvalidNode:
         raise
     except json.JSONDecodeError as error:
-        raise InvalidNode(f"the line is not JSON: {error.msg} at column {error.colno}") from None
+        raise InvalidNode(f"the line is not JSON: it goes wrong at column {error.colno}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, brackets within brackets
         raise InvalidNode("the line is not JSON that can be read") from None
     if not isinstance(told, dict):

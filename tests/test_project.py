@@ -58,11 +58,20 @@ def test_every_dependency_is_used_and_pinned() -> None:
         assert name.lower() in pins
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["migrate", "--help"], ["grant", "--help"], ["--version"]])
+COMMANDS = ["migrate", "grant", "import", "memory", "tree"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)])
 def test_the_command_explains_itself(arguments: list[str]) -> None:
     done = run(mneme(*arguments), {})
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b[" not in done.stdout
+
+
+def test_the_command_starts_without_what_only_its_actions_need() -> None:
+    """What makes ``mneme --help`` slow is loaded by the action that uses it."""
+    script = "import sys, worker.cli; print(sorted({'sqlalchemy', 'celery', 'pydantic', 'psycopg', 'openai'} & set(sys.modules)))"
+    assert run([sys.executable, "-c", script], {}).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["grant"], ["migrate", "--nonsense"]])

@@ -72,11 +72,13 @@ def test_equal_lines_of_one_batch_count_once_as_written(engine: Engine) -> None:
 
 def test_other_content_is_refused_and_the_rest_of_the_batch_written(engine: Engine) -> None:
     run(engine, line(2))
-    batches = run(engine, line(1), line(2, content="Another fact."), "nonsense", line(3), line(3, content="Other."), line(4))
+    batches = run(
+        engine, line(1), line(2, content="Another fact."), "nonsense", line(3), line(3, content="Other."), line(4)
+    )
     assert total(batches) == (3, 0, [2, 3, 5])
     assert [refused.reason for refused in batches[0].refused] == [
         "messages 2 to 2 of its session already have a snapshot with other content",
-        "the line is not JSON: Expecting value at column 1",
+        "the line is not JSON: it goes wrong at column 1",
         "messages 3 to 3 of its session already have a snapshot with other content",
     ]
     assert [node.content for node in active(engine, "s")] == ["Fact 1.", "Fact 2.", "Fact 3.", "Fact 4."]
@@ -137,7 +139,9 @@ def importing_error(error: OperationalError) -> StorageError:
     return storage_error(error)
 
 
-def test_a_database_that_refuses_everything_is_no_fault_of_the_lines(engine: Engine, scalar: Callable[..., Any]) -> None:
+def test_a_database_that_refuses_everything_is_no_fault_of_the_lines(
+    engine: Engine, scalar: Callable[..., Any]
+) -> None:
     scalar("alter table mneme.messages rename to hidden")
     try:
         with pytest.raises(StorageError, match="42P01"):

@@ -33,7 +33,7 @@ _FILL = """
 _PARAMETERS = {
     "session_id": "s0", "session_ids": ["s0", "s1", "s2"], "level": 1, "most": 20, "enough": 21, "threshold": 5,
     "max_level": 2, "span_start": 10**6, "run_id": uuid4(), "node_id": uuid4(), "node_ids": [uuid4()],
-    "wanted": 1, "grace_seconds": 0.0, "requeue_seconds": 120.0,
+    "wanted": 1, "grace_seconds": 0.0, "requeue_seconds": 120.0, "with_text": True,
 }  # fmt: skip
 
 
@@ -50,10 +50,10 @@ def filled(postgres: Postgres, shared_database: str) -> Iterator[Engine]:
     postgres.execute("drop database plans with (force)")
 
 
-def plan(engine: Engine, statement: TextClause) -> dict[str, Any]:
+def plan(engine: Engine, statement: TextClause, **others: object) -> dict[str, Any]:
     explained = text(f"explain (analyze, format json) {statement.text}")
     explained = explained.bindparams(*(statement._bindparams[name] for name in statement._bindparams))
-    used = {name: value for name, value in _PARAMETERS.items() if name in statement._bindparams}
+    used = {name: value for name, value in (_PARAMETERS | others).items() if name in statement._bindparams}
     assert set(statement._bindparams) == set(used)
     with engine.begin() as connection:
         found: dict[str, Any] = connection.execute(explained, used).scalar_one()[0]["Plan"]
@@ -82,6 +82,8 @@ HOT = {
     "node by id": (sql.NODE_BY_ID, 5),
     "successors": (sql.SUCCESSORS, 5),
     "expired leases": (sql.EXPIRE_MANY, 25),
+    "roots of the tree": (sql.TREE_ROOTS, 25),
+    "a level of the tree": (sql.TREE_PARENTS, 25),
 }
 
 
@@ -109,3 +111,11 @@ def test_gaps_read_only_messages_that_lie_in_holes(filled: Engine) -> None:
     read = [s for s in steps if s.get("Relation Name") == "messages"]
     assert read
     assert sum(step["Actual Rows"] * step["Actual Loops"] for step in read) < 100
+
+
+def test_totals_of_a_tree_read_the_nodes_of_its_session_alone(filled: Engine) -> None:
+    """They grow with the session; not with the table, nor with the conversation log."""
+    found = plan(filled, sql.TREE_TOTALS, session_id="s1")
+    steps = list(nodes_of(found))
+    assert {s["Relation Name"] for s in steps if "Relation Name" in s} == {"sessions", "messages", "summary_nodes"}
+    assert all(s["Node Type"] != "Seq Scan" and s["Actual Rows"] <= 25 for s in steps)

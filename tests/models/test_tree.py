@@ -44,9 +44,7 @@ def test_active_nodes_are_roots_and_what_they_were_made_from_lies_below(engine: 
     assert found.roots[0].opening is None
 
 
-def test_the_totals_are_those_of_the_whole_session(
-    engine: Engine, folded: str, scalar: Callable[..., Any]
-) -> None:
+def test_the_totals_are_those_of_the_whole_session(engine: Engine, folded: str, scalar: Callable[..., Any]) -> None:
     for found in (read(engine), read(engine, depth=1, most_roots=1, level=2)):
         assert (found.snapshots, found.folds) == (13, 2)
         assert found.active_tokens == sum(node.token_count or 0 for node in active(engine, "s"))

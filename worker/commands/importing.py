@@ -123,8 +123,8 @@ def _enqueue(total: _Sum) -> None:
 
     total.enqueued = publish_many(get_settings(), total.session_ids, seconds=ENQUEUE_SECONDS)
     if total.enqueued < len(total.session_ids):
-        left = len(total.session_ids) - total.enqueued
-        _say(f"mneme: {left:,} sessions could not be enqueued in time: the sweep will find what is due")
+        missed = f"{len(total.session_ids) - total.enqueued:,} of {len(total.session_ids):,}"
+        _say(f"mneme: {missed} sessions not enqueued: the sweep will find what is due")
 
 
 def _say(line: str) -> None:
