@@ -60,7 +60,7 @@ def test_limits(engine: Engine, environ: dict[str, str], folded: str) -> None:
     assert lines[1] == "(3 older roots not shown: --limit 4 shows all)"
     assert [line[:24] for line in lines[2:-1]] == ["`-- L1  messages 111 to "]
     lines = tree(environ, "s", "--level", "2", "--limit", "1", "--depth", "1")
-    assert lines[1] == "(1 older roots of level 2 and up not shown: --limit 2 shows all)"
+    assert lines[1] == "(1 older root of level 2 and up not shown: --limit 2 shows all)"
     assert lines[2].startswith("`-- L2  messages 51 to 100  ")
     assert lines[2].endswith("  (5 below)")
     assert lines[3].startswith("12 snapshots, 2 folds; ")

@@ -75,7 +75,7 @@ def render(found: "Tree", lines: tuple[str, str, str, str] = _PLAIN_LINES, *, le
     if found.older_roots:
         every = len(found.roots) + found.older_roots
         of_level = f" of level {level} and up" if level > 1 else ""
-        yield f"({found.older_roots} older roots{of_level} not shown: --limit {every} shows all)"
+        yield f"({_count(found.older_roots, 'older root')}{of_level} not shown: --limit {every} shows all)"
     yield from _render(found.roots, "", lines)
     share = f" ({found.active_tokens / found.snapshot_tokens:.0%})" if found.snapshot_tokens else ""
     yield (
