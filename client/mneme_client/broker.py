@@ -10,7 +10,8 @@ QUEUE = "mneme"
 JOB = "mneme.job"
 TIMEOUT_SECONDS = 2
 
-_app = Celery("mneme-client", set_as_current=False)
+# Not the current app, and no fixups: with DJANGO_SETTINGS_MODULE set, one of them would import the main app's settings.
+_app = Celery("mneme-client", set_as_current=False, fixups=[])
 _app.conf.update(
     task_serializer="json",
     accept_content=["json"],
