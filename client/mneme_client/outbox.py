@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import TypeAlias
 
 from kombu import Connection
 
@@ -23,6 +24,10 @@ WARN_EVERY_SECONDS = 10.0
 FLUSH_AT_EXIT_SECONDS = 3.0
 
 
+Hint: TypeAlias = tuple[str, str]
+"""The broker's URL and the session's id."""
+
+
 class Outbox:
     """Takes session ids to the broker. It starts its thread at the first of them, and anew in a forked child."""
 
@@ -31,18 +36,26 @@ class Outbox:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, with nothing of what the parent process had: its thread, its locks, its connection, its hints."""
-        self._hints: queue.Queue[tuple[str, str]] = queue.Queue(self._queue_length)
+        """Begin anew, with nothing of what the parent process had: its thread, its lock, its connection, its hints."""
+        self._hints: queue.Queue[Hint] = queue.Queue(self._queue_length)
+        self._waiting: set[Hint] = set()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._started = False
         self._warned_at = float("-inf")
         self._lost = 0
 
     def put(self, broker_url: str, session_id: str) -> bool:
-        """Hand over a hint without waiting; say whether it was taken. Where it was not, that is logged."""
+        """Hand over a hint without waiting; say whether it was taken. Where it was not, that is logged.
+
+        A hint that waits already is enough: many writes to a session make few messages.
+        """
+        hint = (broker_url, session_id)
         try:
-            self._start()
-            self._hints.put_nowait((broker_url, session_id))
+            with self._lock:
+                if hint not in self._waiting:
+                    self._start()
+                    self._hints.put_nowait(hint)
+                    self._waiting.add(hint)
         except queue.Full:
             self.warn("the queue of hints is full")
             return False
@@ -69,18 +82,18 @@ class Outbox:
         logger.warning("%s; %d hints not sent so far, mneme's sweep makes up for them", what, self._lost)
 
     def _start(self) -> None:
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._work, name="mneme-client", daemon=True)
-                    thread.start()
-                    self._thread = thread
+        if not self._started:
+            work = threading.Thread(target=self._work, args=(self._hints,), name="mneme-client", daemon=True)
+            work.start()
+            self._started = True
 
-    def _work(self) -> None:
+    def _work(self, hints: "queue.Queue[Hint]") -> None:
         connected_to: str | None = None
         connection: Connection | None = None
         while True:
-            broker_url, session_id = self._hints.get()
+            hint = broker_url, session_id = hints.get()
+            with self._lock:
+                self._waiting.discard(hint)
             try:
                 if connection is None or connected_to != broker_url:
                     _close(connection)
@@ -91,7 +104,7 @@ class Outbox:
                 _close(connection)
                 connection = None
             finally:
-                self._hints.task_done()
+                hints.task_done()
 
 
 def _close(connection: Connection | None) -> None:

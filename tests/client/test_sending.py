@@ -128,12 +128,25 @@ def test_the_queue_of_hints_is_bounded(tmp_path: Path, caplog: pytest.LogCapture
         assert "the queue of hints is full" in caplog.text
 
 
+def test_many_writes_to_a_session_make_few_messages(tmp_path: Path) -> None:
+    with own_redis(tmp_path / "redis.log") as own:
+        own.freeze()
+        small = Outbox(queue_length=5)
+        assert all(small.put(own.url, "s") for _ in range(1000))
+        own.thaw()
+        assert small.flush(10)
+        client = redis.Redis.from_url(own.url)
+        assert 1 <= len(enqueued(client, 1)) <= 3
+        client.close()
+
+
 SCRIPT = """
 import os, sys
 import mneme_client
+from mneme_client.outbox import outbox
 mneme_client.enqueue("parent")
 if sys.argv[1] == "fork":
-    from mneme_client.outbox import outbox
+    assert outbox.flush(10)  # connected, which the child must not use
     outbox._lock.acquire()  # as another thread may hold it at the fork
     if os.fork() == 0:
         mneme_client.enqueue("child")

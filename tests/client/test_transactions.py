@@ -7,7 +7,8 @@ import pytest
 import redis
 from django.db import connection as django_connection
 from django.db import transaction
-from mneme_client import DatabaseError, SnapshotConflict, aio, write_snapshot
+from mneme_client import DatabaseError, SnapshotConflict, aio, memory, write_snapshot
+from mneme_client import active as active_nodes
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
@@ -93,6 +94,22 @@ def test_asyncio_savepoints_and_scoped_sessions(database_url: str, hints: redis.
 
     asyncio.run(work())
     assert enqueued(hints, 2) == ["b", "c"]
+
+
+def test_reading_is_one_statement_and_writing_one_within_a_savepoint(session: Session) -> None:
+    statements: list[str] = []
+    session.execute(text("select 1"))
+
+    @event.listens_for(session.connection(), "before_cursor_execute")
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement.split("(", maxsplit=1)[0].split(maxsplit=1)[0].lower())
+
+    active_nodes(session, "s")
+    memory(session, "s", 1000)
+    assert statements == ["select", "select"]
+    statements.clear()
+    write_snapshot(session, "s", 1, 10, "Text.")
+    assert statements == ["savepoint", "select", "release"]
 
 
 def test_many_sessions_leave_nothing_behind(engine: Engine) -> None:

@@ -74,7 +74,7 @@ def test_what_is_refused_is_told_and_neither_kept_nor_sent(
 
 
 def test_a_frozen_redis_costs_a_handler_nothing_and_the_writes_are_folded_afterwards(
-    environ: dict[str, str], engine: Engine, tmp_path: Path, record_property: Callable[[str, object], None]
+    environ: dict[str, str], engine: Engine, tmp_path: Path
 ) -> None:
     schedule = {f"MNEME_SCHEDULES__{name}_SECONDS": "1" for name in ("SWEEP", "GRACE", "REQUEUE")}
     no_broker = {name: value for name, value in environ.items() if name != "REDIS_URL"}
@@ -95,7 +95,7 @@ def test_a_frozen_redis_costs_a_handler_nothing_and_the_writes_are_folded_afterw
                 without.append(plain.timed_write("plain", number))
                 frozen.append(app.timed_write("frozen", number))
             for name, times in (("without enqueueing", without), ("frozen", frozen)):
-                record_property(name, [round(1000 * f(times), 1) for f in (min, statistics.median, max)])
+                print(name, [f"{1000 * of(times):.1f} ms" for of in (min, statistics.median, max)])
             assert statistics.median(frozen) < statistics.median(without) + 0.05
             assert max(frozen) < max(without) + 0.05
             assert {node.level for node in active(engine, "frozen")} == {1}
