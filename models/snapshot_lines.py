@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
+from models.checks import check_session_id
 from models.errors import InvalidNode
 from models.nodes import SummaryNode
-from models.store import check_session_id
 from models.text import MAX_CONTENT_BYTES, byte_length, clean_text, is_blank
 
 REQUIRED = ("session_id", "span_start", "span_end", "content")

@@ -166,6 +166,11 @@ RELEASE_WORKER = text("""
      where state = 'running' and worker = :worker
 """)
 
+LAST_FAILURE = text("""
+    select error from mneme.compaction_runs where session_id = :session_id and state = 'failed'
+     order by started_at desc, id desc limit 1
+""")
+
 # ------------------------------------------------------------------------------------------------ sweeping
 
 EXPIRE_MANY = text("""

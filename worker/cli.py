@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from worker.commands.demo import demo
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
 from worker.commands.tree import tree
@@ -24,6 +25,7 @@ def main() -> None:
     """
 
 
+main.add_command(demo)
 main.add_command(import_file)
 main.add_command(memory)
 main.add_command(tree)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from models import SchemaError, StorageError, check_schema, grant, make_engine, migrate
 from models.migrate import known_revisions
 from tests.support.processes import ROOT, mneme, run
-from tests.support.servers import Postgres
+from tests.support.servers import Postgres, psql_program
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def role(shared_database: str, postgres: Postgres) -> Iterator[str]:
 def psql(postgres: Postgres, database_url: str, role: str):
     def run_psql(statement: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["psql", "-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", role,
+            [psql_program(), "-X", "-A", "-t", "-q", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", role,
              "-d", database_url.rpartition("/")[2], "-c", statement],
             capture_output=True, text=True, timeout=30,
         )  # fmt: skip

@@ -84,14 +84,16 @@ def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Ite
         yield worker
 
 
-def run(command: list[str], environ: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], environ: Mapping[str, str], cwd: Path = ROOT, timeout_seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         env=clean_environ(environ),
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout_seconds,
         stdin=subprocess.DEVNULL,
     )
 

@@ -30,6 +30,11 @@ def dies_with_us(signal_name: str) -> list[str]:
     return ["setpriv", "--pdeathsig", signal_name] if shutil.which("setpriv") else []
 
 
+def psql_program() -> str:
+    """Return the psql of the machine, else the wheel's."""
+    return shutil.which("psql") or str(Path(find_postgres("wheel").postgres).with_name("psql"))
+
+
 def redis_program() -> str:
     return find_redis(SOURCE)
 

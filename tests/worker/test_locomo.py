@@ -1,6 +1,5 @@
 """All of LoCoMo, written and folded by a real worker: real text, long sessions, every byte kept."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,17 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from models import SummaryDAGStore, SummaryNode, load_settings
 from tasks import enqueue_on_commit
+from tests.support import locomo
 from tests.support import model_server as says
 from tests.support.model_server import ModelServer
-from tests.support.processes import ROOT, celery, celery_worker, process, wait_until
+from tests.support.processes import celery, celery_worker, process, wait_until
 
-FILE = ROOT.parent / "shared" / "data" / "locomo" / "snapshots.jsonl"
-
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"the LoCoMo snapshots are not at {FILE}")
+pytestmark = locomo.needs_locomo
 
 
 @pytest.fixture
 def lines() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+    return locomo.lines()
 
 
 @pytest.mark.parametrize("model", ["extract", "scripted"])

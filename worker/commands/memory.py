@@ -35,10 +35,10 @@ def memory(session_id: str, token_budget: int, as_json: bool) -> None:
 
 
 def _read(session_id: str, token_budget: int) -> str | None:
+    from models.checks import check_session_id
     from models.engine import transaction
     from models.memory import memory as read_memory
     from models.settings import get_settings
-    from models.store import check_session_id
     from models.tree import session_exists
     from worker.commands.database import one_connection
 

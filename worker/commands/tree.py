@@ -53,8 +53,8 @@ def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bo
 
 
 def _read(session_id: str, depth: int, level: int, most_roots: int, with_text: bool) -> "Tree | None":
+    from models.checks import check_session_id
     from models.engine import transaction
-    from models.store import check_session_id
     from models.tree import read_tree
     from worker.commands.database import one_connection
 

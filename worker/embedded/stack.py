@@ -29,6 +29,7 @@ class Stack:
         data: the directory that keeps the data and the logs; made if it is not there. One stack at a time may use it.
         environ: the settings; addresses of servers in them are used instead of servers of our own.
         tell: called with a line for each thing that is up.
+        flower: whether to start Flower, if it is installed.
 
     Raises:
         SettingsError: settings that are wrong, or programs that are not there.
@@ -38,6 +39,7 @@ class Stack:
     data: Path
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     tell: Callable[[str], None] = lambda _: None
+    flower: bool = True
     children: list[Child] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
 
@@ -99,6 +101,8 @@ class Stack:
         self.tell(f"worker    {self.settings.worker.concurrency} folds at once, model {self.settings.llm.model}")
         self._celery("beat", "beat", "--loglevel", "info")
         self.tell(f"beat      sweeps every {self.settings.schedules.sweep_seconds:g} s")
+        if not self.flower:
+            return
         if has_flower():
             port = _free_port(FLOWER_PORT)
             self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")

@@ -1,0 +1,69 @@
+"""``mneme demo``: from nothing to a folded memory."""
+
+import os
+import time
+
+import click
+
+from worker.commands.tree import render
+from worker.commands.up import Stopped, data_directory, signals_raise
+from worker.exits import or_exit
+
+BUDGET_TOKENS = 16_000
+
+NEXT = """\
+Next:
+  mneme up --data DIR     everything on this machine, to keep and to try your own app on
+  README.md               use it from your app, from another language, run it for real
+  MNEME_LLM__MODEL=... OPENAI_API_KEY=... mneme demo     the same by a model instead of the extract"""
+
+
+@click.command()
+def demo() -> None:
+    """Fold a sample session before your eyes, on servers that are gone afterwards.
+
+    Starts Postgres, Redis and a worker in a temporary directory, writes 32 snapshots of an agent's project, waits for
+    the folds and shows what became of the session. No database of yours is touched. With a model and its key in the
+    settings (MNEME_LLM__MODEL, OPENAI_API_KEY) that model folds, else the extract.
+    """
+    or_exit(_demo)
+
+
+def _demo() -> None:
+    from models.engine import make_engine, transaction
+    from models.memory import memory
+    from models.tree import read_tree
+    from worker.demo import SESSION_ID, demo_environ, demo_snapshots, write_and_wait
+    from worker.embedded.stack import Stack
+
+    began = time.monotonic()
+    snapshots = demo_snapshots()
+    environ = demo_environ(os.environ)
+    click.echo("Starting Postgres, Redis and a worker in a temporary directory ...")
+    try:
+        with (
+            signals_raise(),
+            data_directory(None) as directory,
+            Stack(directory, environ=environ, tell=lambda line: click.echo(f"  {line}"), flower=False) as stack,
+        ):
+            up = time.monotonic()
+            engine = make_engine(stack.settings.require_database_url(), pool_size=2)
+            with click.progressbar(length=len(snapshots), label="Writing and folding 32 snapshots") as bar:
+                write_and_wait(engine, stack.settings, snapshots, bar.update)
+            folded = time.monotonic()
+            with transaction(engine) as connection:
+                tree = read_tree(connection, SESSION_ID, depth=2, most_roots=50, with_text=True)
+                told = memory(connection, SESSION_ID, BUDGET_TOKENS, stack.settings.mneme)
+            engine.dispose()
+    except Stopped:
+        click.echo("Stopped.")
+        return
+    click.echo("\nThe session now: what is active, and under it what it was made from\n")
+    for line in render(tree) if tree else ():
+        click.echo(line)
+    click.echo(f"\nWhat an agent with a context of {BUDGET_TOKENS:,} tokens would carry of it\n")
+    click.echo(told)
+    click.echo(
+        f"\n{folded - began:.1f} s: {up - began:.1f} s to start everything, {folded - up:.1f} s to write and fold"
+        f" with model {stack.settings.llm.model}.\n\n{NEXT}"
+    )
