@@ -1,12 +1,14 @@
 """What counts as the commit: savepoints, closed sessions, sessions used again, Django's blocks and autocommit."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
 import redis
 from django.db import connection as django_connection
-from django.db import transaction
+from django.db import connections, transaction
+from django.test.utils import override_settings
 from mneme_client import DatabaseError, SnapshotConflict, aio, memory, write_snapshot
 from mneme_client import active as active_nodes
 from psycopg.pq import TransactionStatus
@@ -204,3 +206,13 @@ class TestDjango:
             transaction.set_autocommit(True)
         assert len(active(engine, "a")) == 1
         assert enqueued(hints, 0) == []
+
+    def test_times_have_a_zone_even_where_django_uses_none(self) -> None:
+        day = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+        with override_settings(USE_TZ=False, TIME_ZONE="America/New_York"):
+            connections.close_all()
+            write_snapshot(django_connection, "a", 1, 10, "Text.", started_at=day, ended_at=day)
+            (node,) = active_nodes(django_connection, "a")
+        connections.close_all()
+        assert (node.started_at, node.ended_at) == (day, day)
+        assert node.created_at.tzinfo is not None

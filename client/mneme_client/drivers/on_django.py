@@ -1,6 +1,8 @@
 """Django: the connection of a database alias, in this thread."""
 
 from contextlib import nullcontext
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from asgiref.sync import sync_to_async
 from django.db import Error, connections, transaction
@@ -30,13 +32,18 @@ class DjangoDriver:
             guarded = request.writes_to is not None and in_transaction
             with transaction.atomic(using=self._alias) if guarded else nullcontext(), connection.cursor() as cursor:
                 cursor.execute(request.statement, request.parameters)
-                rows: Rows = cursor.fetchall()
+                rows = [[_aware(value, connection.timezone_name) for value in row] for row in cursor.fetchall()]
         except Error as error:
             raise refusal(error.__cause__, error) from None
         # With autocommit switched off by hand Django has no hook: there the caller calls `enqueue`, as with psycopg.
         if (session_id := request.writes_to) is not None and (connection.in_atomic_block or not in_transaction):
             transaction.on_commit(lambda: enqueue_committed(session_id), using=self._alias)
         return rows
+
+
+def _aware(value: object, zone: str) -> object:
+    """Give back the time zone that Django takes from a time where USE_TZ is off."""
+    return value.replace(tzinfo=ZoneInfo(zone)) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 class AsyncDjangoDriver:
