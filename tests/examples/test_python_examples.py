@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 from sqlalchemy import Engine
@@ -34,8 +35,12 @@ def django_app(environ: dict[str, str], log: Path) -> Iterator[Server]:
     done = run([sys.executable, "-W", "error", "app.py", "migrate"], environ, cwd=directory)
     assert (done.returncode, done.stderr) == (0, "")
     command = [sys.executable, "-W", "error", "app.py", "runserver", "--noreload", f"127.0.0.1:{port}"]
-    with server(command, port, environ, log, directory) as running:
-        yield running
+    try:
+        with server(command, port, environ, log, directory) as running:
+            yield running
+    finally:
+        with psycopg.connect(environ["DATABASE_URL"], autocommit=True) as connection:
+            connection.execute("drop table django_app_audit")  # the other tests share the database
 
 
 every = pytest.mark.parametrize("example", [fastapi_app, django_app], ids=lambda example: example.__name__)
