@@ -11,10 +11,11 @@ INSTALLED := $(VENV)/.installed
 demo: $(DEMO_INSTALLED)
 	$(BIN)/mneme demo
 
-## test: lint, types, every test; then those of the store and the job again on the other Postgres there is, the wheel's
+## test: lint, types, every test; then those of the store and the job again on the wheel's Postgres, which is newer
 test: lint
 	$(BIN)/python -m pytest
-	MNEME_TEST_SERVERS=wheel $(BIN)/python -m pytest --quiet tests/models tests/tasks
+	MNEME_TEST_SERVERS=wheel $(BIN)/python -m pytest --quiet tests/models/test_store.py tests/models/test_schema.py \
+		tests/models/test_claims.py tests/models/test_memory.py tests/tasks/test_runner.py tests/tasks/test_sweep.py
 
 ## lint: ruff and strict mypy
 lint: $(INSTALLED)

@@ -96,7 +96,10 @@ def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path) -> None:
 def test_a_child_that_ends_is_named_and_the_rest_stopped(tmp_path: Path) -> None:
     with up(tmp_path / "data", tmp_path / "up.log") as running:
         children = subprocess.run(
-            ["ps", "-ww", "--ppid", str(running.popen.pid), "-o", "pid=,args="], capture_output=True, text=True, check=True
+            ["ps", "-ww", "--ppid", str(running.popen.pid), "-o", "pid=,args="],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         beat = next(line.split()[0] for line in children.splitlines() if " beat" in line)
         os.kill(int(beat), signal.SIGKILL)
