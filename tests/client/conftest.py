@@ -32,7 +32,7 @@ def django_set_up(postgres: Postgres, shared_database: str) -> None:
     database = {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": shared_database,
-        "USER": "owner",
+        "USER": "postgres",
         "HOST": "127.0.0.1",
         "PORT": str(postgres.port),
     }

@@ -96,7 +96,7 @@ def test_a_database_without_the_schema_says_what_to_do(postgres: Postgres) -> No
 def test_a_role_with_the_granted_rights_can_do_everything(postgres: Postgres, database_url: str) -> None:
     postgres.execute("drop role if exists app")
     postgres.execute("create role app login")
-    url = database_url.replace("owner@", "app@")
+    url = database_url.replace("postgres@", "app@")
     try:
         with psycopg.connect(url) as connection, pytest.raises(SchemaMissing, match="permission denied"):
             write_snapshot(connection, "s", 1, 10, "Text.")
@@ -113,7 +113,7 @@ def test_a_role_with_the_granted_rights_can_do_everything(postgres: Postgres, da
 
 
 def test_a_database_out_of_reach_is_an_error_of_ours(database_url: str) -> None:
-    url = f"postgresql+psycopg://owner@127.0.0.1:{free_port()}/none"
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{free_port()}/none"
     with (
         Session(create_engine(url, poolclass=NullPool)) as session,
         pytest.raises(DatabaseError, match=r"did not answer \(OperationalError\)"),

@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from tests.support.processes import Process, process, wait_until
-from tests.support.servers import find_program, free_port
+from tests.support.servers import free_port, redis_program
 
 
 def messages(broker: redis.Redis, expected: int) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ class OwnRedis:
 def own_redis(log: Path) -> Iterator[OwnRedis]:
     port = free_port()
     command = [
-        find_program("valkey-server", "redis-server"),
+        redis_program(),
         "--port",
         str(port),
         "--save",
