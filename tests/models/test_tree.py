@@ -87,9 +87,10 @@ def test_retired_nodes_are_not_there(engine: Engine, folded: str, scalar: Callab
     assert (after.snapshots, after.active_tokens) == (12, before.active_tokens - newest.token_count)
 
 
-def test_times_that_python_cannot_hold_do_no_harm(engine: Engine, scalar: Callable[..., Any]) -> None:
-    scalar("select mneme.write_l1_snapshot('s', 1, 2, 'x', '0100-01-01 BC', 'infinity')")
-    assert read(engine).snapshots == 1
+def test_the_earliest_and_latest_times_are_told(engine: Engine, scalar: Callable[..., Any]) -> None:
+    scalar("select mneme.write_l1_snapshot('s', 1, 2, 'x', '0002-01-01 00:00+00', '9998-12-31 23:59:59+00')")
+    (root,) = read(engine).roots
+    assert (root.started_at, root.ended_at) == ("0002-01-01T00:00:00Z", "9998-12-31T23:59:59Z")
 
 
 def test_an_unknown_session_has_none_and_an_empty_one_has(engine: Engine, scalar: Callable[..., Any]) -> None:
