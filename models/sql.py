@@ -343,7 +343,7 @@ WRITE_SNAPSHOTS = text("""
 
 # ------------------------------------------------------------------------------------------------ the tree
 
-# Times as text: a reader must not stumble over an infinite one, or one before Christ, that plain SQL may have written.
+# Times as text, in UTC whatever the connection's time zone is: the caller may own the transaction.
 _TREE_COLUMNS = """
     n.id, n.level, n.span_start, n.span_end, n.token_count, n.degraded, n.dismissed_reason,
     to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as started_at,
