@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,8 +19,9 @@ from models import InvalidNode, SettingsError, SummaryDAGStore, load_settings
 from models.settings import Settings
 from tasks import enqueue_job, enqueue_on_commit
 from tasks.enqueueing import Publisher
-from tests.support.processes import ROOT, clean_environ, process, wait_until
-from tests.support.servers import free_port, redis_program
+from tests.support.broker import enqueued, own_redis
+from tests.support.processes import ROOT, clean_environ, wait_until
+from tests.support.servers import free_port
 from tests.support.snapshots import snapshot
 
 
@@ -30,16 +30,6 @@ def factory(engine: Engine, settings: Settings, broker: redis.Redis) -> sessionm
     factory = sessionmaker(engine)
     enqueue_on_commit(factory, settings=settings)
     return factory
-
-
-def enqueued(broker: redis.Redis, expected: int) -> list[str]:
-    """Wait for so many messages, and a little longer for one too many; return the sessions that they name."""
-    wait_until(lambda: broker.llen("mneme") >= expected)
-    time.sleep(0.3)
-    import base64
-
-    bodies = [json.loads(base64.b64decode(json.loads(m)["body"])) for m in broker.lrange("mneme", 0, -1)]  # type: ignore[union-attr]
-    return sorted(body[1]["session_id"] for body in bodies)
 
 
 def test_one_hint_a_session_after_the_commit(factory: sessionmaker[Session], broker: redis.Redis) -> None:
@@ -102,21 +92,9 @@ def test_a_message_carries_the_session_id_and_nothing_else(settings: Settings, b
 @contextmanager
 def frozen_redis(log: Path) -> Iterator[str]:
     """A Redis that accepts connections and never answers."""
-    port = free_port()
-    with process([redis_program(), "--port", str(port), "--save", ""], {}, log) as server:
-        wait_until(lambda: _answers(port))
-        server.send(signal.SIGSTOP)
-        yield f"redis://127.0.0.1:{port}/0"
-
-
-def _answers(port: int) -> bool:
-    client = redis.Redis(port=port)
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
-    finally:
-        client.close()
+    with own_redis(log) as server:
+        server.freeze()
+        yield server.url
 
 
 @pytest.mark.parametrize("kind", ["down", "frozen"])
