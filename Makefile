@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 VENV_MADE := $(VENV)/.made
 DEMO_INSTALLED := $(VENV)/.demo-installed
 INSTALLED := $(VENV)/.installed
+# Tests of a group (those that share an installed wheel, say) stay in one process.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 
 .PHONY: demo test lint format install clean
 
@@ -13,8 +15,8 @@ demo: $(DEMO_INSTALLED)
 
 ## test: lint, types, every test; then those of the store and the job again on the wheel's Postgres, which is newer
 test: lint
-	$(BIN)/python -m pytest
-	MNEME_TEST_SERVERS=wheel $(BIN)/python -m pytest --quiet tests/models/test_store.py tests/models/test_schema.py \
+	$(PYTEST)
+	MNEME_TEST_SERVERS=wheel $(PYTEST) --quiet tests/models/test_store.py tests/models/test_schema.py \
 		tests/models/test_claims.py tests/models/test_memory.py tests/tasks/test_runner.py tests/tasks/test_sweep.py
 
 ## lint: ruff and strict mypy

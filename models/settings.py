@@ -98,6 +98,7 @@ class EmbeddedSettings(_Section):
     """The servers of ``mneme up`` and ``mneme demo``."""
 
     servers: Literal["auto", "environment", "machine", "wheel"] = "auto"
+    flower_port: int = Field(5555, ge=1, le=65_535)
 
 
 class Settings(_Section):

@@ -10,6 +10,8 @@ from sqlalchemy import Engine, TextClause, text
 from models import make_engine, sql
 from tests.support.servers import Postgres
 
+pytestmark = pytest.mark.xdist_group("plans")  # one fixture of the module is dear
+
 # One session with a long history, folded but for its last 40; a thousand others with a few nodes each. All swept but 30.
 _FILL = """
     set local session_replication_role = replica;

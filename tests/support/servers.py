@@ -66,11 +66,12 @@ def postgres_server() -> Iterator[Postgres]:
     }
     with tempfile.TemporaryDirectory(prefix="mneme-test-pg-") as directory:
         data = Path(directory)
-        child, _ = start_postgres(find_postgres(SOURCE), data, socket_directory(data), options)
-        try:
-            yield Postgres(port)
-        finally:
-            child.stop(20)
+        with socket_directory(data) as sockets:
+            child, _ = start_postgres(find_postgres(SOURCE), data, sockets, options)
+            try:
+                yield Postgres(port)
+            finally:
+                child.stop(20)
 
 
 @contextmanager
@@ -79,8 +80,9 @@ def redis_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="mneme-test-redis-") as directory:
         data = Path(directory)
         options = {"port": str(port), "bind": "127.0.0.1", "appendonly": "no"}
-        child, _ = start_redis(redis_program(), data, socket_directory(data), options)
-        try:
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            child.stop(20)
+        with socket_directory(data) as sockets:
+            child, _ = start_redis(redis_program(), data, sockets, options)
+            try:
+                yield f"redis://127.0.0.1:{port}/0"
+            finally:
+                child.stop(20)

@@ -15,6 +15,8 @@ from tests.support.processes import ROOT, clean_environ, process, run, wait_unti
 from tests.support.servers import Postgres
 from tests.support.snapshots import active, write
 
+pytestmark = pytest.mark.xdist_group("wheel")  # one fixture of the module is dear
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

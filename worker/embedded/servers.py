@@ -6,7 +6,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,13 +23,16 @@ _LONGEST_SOCKET_DIRECTORY = 80  # a socket's path may have 107 bytes
 _USER, _DATABASE = "postgres", "mneme"
 
 
-def socket_directory(data: Path) -> Path:
-    """Return a private directory with a short path: in the data directory, else a temporary one."""
+@contextmanager
+def socket_directory(data: Path) -> Iterator[Path]:
+    """Give a private directory with a short path: in the data directory, else a temporary one, removed at the end."""
     directory = data / "run"
-    if len(os.fsencode(directory)) > _LONGEST_SOCKET_DIRECTORY:
-        return Path(tempfile.mkdtemp(prefix="mneme-run-"))
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return directory
+    if len(os.fsencode(directory)) <= _LONGEST_SOCKET_DIRECTORY:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="mneme-run-", ignore_cleanup_errors=True) as short:
+        yield Path(short)
 
 
 def start_postgres(

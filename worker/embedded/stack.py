@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -17,7 +18,6 @@ from worker.embedded.children import Child, start
 from worker.embedded.programs import find_postgres, find_redis, has_flower
 from worker.embedded.servers import socket_directory, start_postgres, start_redis
 
-FLOWER_PORT = 5555
 _PATIENCE_SECONDS = {"worker": 20.0, "postgres": 30.0}
 
 
@@ -54,6 +54,7 @@ class Stack:
         except OSError:
             os.close(self._lock)
             raise MnemeError(f"{self.data} is in use by another `mneme up`") from None
+        self._places = ExitStack()
         try:
             self._start_servers()
             self._start_celery()
@@ -67,6 +68,7 @@ class Stack:
         while self.children:
             child = self.children.pop()
             child.stop(_PATIENCE_SECONDS.get(child.name, 10.0))
+        self._places.close()
         os.close(self._lock)
 
     def ended(self) -> Child | None:
@@ -79,11 +81,12 @@ class Stack:
         # Celery looks for the package "worker" in its working directory first; the user's may have one of that name.
         added = {"MNEME_CONFIG": str(settings_file(self.environ).absolute())}
         source = given.embedded.servers
+        sockets = self._places.enter_context(socket_directory(self.data))
         if given.database.url is None and source != "environment":
-            child, added["DATABASE_URL"] = start_postgres(find_postgres(source), self.data, socket_directory(self.data))
+            child, added["DATABASE_URL"] = start_postgres(find_postgres(source), self.data, sockets)
             self.children.append(child)
         if given.broker.url is None and source != "environment":
-            child, added["REDIS_URL"] = start_redis(find_redis(source), self.data, socket_directory(self.data))
+            child, added["REDIS_URL"] = start_redis(find_redis(source), self.data, sockets)
             self.children.append(child)
         if given.llm.model is None:
             added["MNEME_LLM__MODEL"] = EXTRACT
@@ -104,7 +107,7 @@ class Stack:
         if not self.flower:
             return
         if has_flower():
-            port = _free_port(FLOWER_PORT)
+            port = _free_port(self.settings.embedded.flower_port)
             self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
             self.tell(f"Flower    http://127.0.0.1:{port}")
         else:

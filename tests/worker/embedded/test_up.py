@@ -18,12 +18,14 @@ from sqlalchemy import Engine
 from models import make_engine
 from models.urls import database_url
 from tests.support.processes import Process, mneme, process, run, wait_until
+from tests.support.servers import free_port
 from tests.support.snapshots import active, write
 
 QUICK = {
     "MNEME_SCHEDULES__SWEEP_SECONDS": "1",
     "MNEME_SCHEDULES__GRACE_SECONDS": "0",
     "MNEME_SCHEDULES__REQUEUE_SECONDS": "1",
+    "MNEME_EMBEDDED__FLOWER_PORT": str(free_port()),  # tests run beside one another
 }
 
 
@@ -125,7 +127,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("environ", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, environ: dict[str, str], said: str) -> None:
-    done = run(mneme("up", "--data", str(tmp_path / "data")), environ)
+    done = run(mneme("up", "--data", str(tmp_path / "data")), QUICK | environ)
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
