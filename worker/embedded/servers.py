@@ -31,7 +31,10 @@ def socket_directory(data: Path) -> Iterator[Path]:
         directory.mkdir(mode=0o700, exist_ok=True)
         yield directory
         return
-    with tempfile.TemporaryDirectory(prefix="mneme-run-", ignore_cleanup_errors=True) as short:
+    # $TMPDIR may be long too (that of macOS is); /tmp is not.
+    usual = tempfile.gettempdir()
+    place = usual if len(os.fsencode(usual)) < _LONGEST_SOCKET_DIRECTORY / 2 else "/tmp"  # noqa: S108 - made private
+    with tempfile.TemporaryDirectory(prefix="mneme-run-", dir=place, ignore_cleanup_errors=True) as short:
         yield Path(short)
 
 
