@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, Row
 from sqlalchemy.exc import OperationalError
 
 from models import sql
+from models.breaker import Server, take_probe
 from models.engine import transaction
 from models.nodes import SummaryNode, node_from_row
 from models.runs import Claim, Count, count, count_again, dismiss, node_ids
@@ -37,7 +38,7 @@ class InputBudget:
 class Skip:
     """Why nothing was claimed."""
 
-    outcome: Literal["below_threshold", "already_running", "backing_off", "paused"]
+    outcome: Literal["below_threshold", "already_running", "backing_off", "paused", "held"]
     level: int
     uncovered: int
 
@@ -71,7 +72,7 @@ class _NotClaimed(Exception):
 
 
 def claim(
-    engine: Engine, counted: Count, settings: MnemeSettings, budget: InputBudget, *, worker: str, model: str
+    engine: Engine, counted: Count, settings: MnemeSettings, budget: InputBudget, *, worker: str, server: Server
 ) -> Claim | Reviewed | Skip:
     """Begin a run for what was counted, in one short transaction.
 
@@ -81,32 +82,31 @@ def claim(
         settings: threshold, batch size, lease, limits.
         budget: what the model takes.
         worker: who is asking, as the run's row will say.
-        model: which model will be asked, as the run's row will say.
+        server: which model of which server will be asked.
 
     Raises:
         StorageError: the database is out of reach or refused.
     """
     try:
         with transaction(engine) as connection:
-            return _claim(connection, counted, settings, budget, worker, model)
+            return _claim(connection, counted, settings, budget, worker, server)
     except _NotClaimed as error:
         return error.skip
     except _OtherLevel as error:
         # A lower level has become due since it was counted, and that goes first.
-        return claim(engine, error.now, settings, budget, worker=worker, model=model)
+        return claim(engine, error.now, settings, budget, worker=worker, server=server)
 
 
 def _claim(
-    connection: Connection, counted: Count, settings: MnemeSettings, budget: InputBudget, worker: str, model: str
+    connection: Connection, counted: Count, settings: MnemeSettings, budget: InputBudget, worker: str, server: Server
 ) -> Claim | Reviewed:
     session_id, level = counted.session_id, counted.level
-    run_id = _insert_run(connection, counted, settings, worker, model)
-    holds = connection.execute(sql.READ_HOLDS, {"session_id": session_id, "level": level, "run_id": run_id}).one()
+    run_id = _insert_run(connection, counted, settings, worker, server.model)
+    which = {"session_id": session_id, "level": level, "run_id": run_id}
+    holds = connection.execute(sql.READ_HOLDS, which | server.key).one()
     now = count(connection, session_id, settings)
-    if holds.paused:
-        raise _NotClaimed(Skip("paused", level, counted.uncovered))
-    if holds.backing_off:
-        raise _NotClaimed(Skip("backing_off", level, counted.uncovered))
+    if holds.hold is not None:
+        raise _NotClaimed(Skip(holds.hold, level, counted.uncovered))
     if not now.due:
         raise _NotClaimed(Skip("below_threshold", now.level, now.uncovered))
     if now.level != level:
@@ -117,8 +117,10 @@ def _claim(
     batch, too_large = _choose(connection, now, holds, settings, budget)
     if too_large:
         return _review(connection, run_id, now, holds, node_ids(too_large), "too_large", settings)
+    if holds.probing and not take_probe(connection, server, run_id, settings.lease_seconds):
+        raise _NotClaimed(Skip("held", level, counted.uncovered))
     attempt = _begin(connection, run_id, holds, node_ids(batch), settings)
-    return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered)
+    return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered, server)
 
 
 def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings, worker: str, model: str) -> UUID:

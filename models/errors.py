@@ -18,6 +18,10 @@ Every error takes one string, because an exception of several arguments does not
 No message holds text of a conversation.
 """
 
+from typing import Literal
+
+Blame = Literal["settings", "server", "nobody"]
+
 
 class MnemeError(Exception):
     """The root of everything that this project raises on purpose."""
@@ -63,26 +67,33 @@ class FoldFailed(MnemeError):
     Attributes:
         kind: what ``compaction_runs.error_kind`` says of it: ``transient``, ``configuration`` or ``content``.
         retry_after_seconds: how long the server asked to be left alone, if it did.
+        blame: what it says of the model's server. *settings*: no call can succeed until they are mended; *server*: the
+            next may fail too; *nobody*: nothing, the server answered or was not asked.
     """
 
     kind = "transient"
     retry_after_seconds: float | None = None
+    blame: Blame = "nobody"
 
 
 class TransientFailure(FoldFailed):
     """Something that passes by itself: a timeout, a refused connection, 429, 5xx, a 200 that is no chat completion."""
 
     kind = "transient"
+    blame: Blame = "server"
 
 
 class ConfigurationFailure(FoldFailed):
     """Something that lasts until the settings are mended: a wrong key, an unknown model, a refused parameter."""
 
     kind = "configuration"
+    blame: Blame = "settings"
 
 
 class InputTooLong(ConfigurationFailure):
     """The server refused the request for its length; a shorter one may pass."""
+
+    blame: Blame = "nobody"
 
 
 class ContentFailure(FoldFailed):

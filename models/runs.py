@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from models import sql
+from models.breaker import Server
 from models.nodes import SummaryNode
 from models.settings import MnemeSettings
 from models.text import clean_text
@@ -47,6 +48,7 @@ class Claim:
     attempt: int
     batch: tuple[SummaryNode, ...]
     uncovered: int
+    server: Server
 
     @property
     def input_ids(self) -> list[UUID]:

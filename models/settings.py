@@ -62,6 +62,8 @@ class LlmSettings(_Section):
     timeout_seconds: float = Field(120.0, ge=1, le=3600)
     context_window: int = Field(128_000, ge=2048)
     input_fraction: float = Field(0.75, gt=0, le=1)
+    breaker_failures: int = Field(5, ge=1, le=1_000_000)
+    breaker_seconds: float = Field(60.0, ge=1, le=86_400)
 
 
 class DatabaseSettings(_Section):

@@ -18,6 +18,18 @@ UNCOVERED = "n.superseded_by is null and n.dismissed_at is null and n.retired_at
 # A declined node may ride along with the next fold, but is never counted.
 _DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded and n.dismissed_reason = 'declined'"
 
+# The one predicate for what keeps a session that is due from being folded now; null: nothing does. Claim, sweep and
+# status all use it, on the session s, the newest run r of the level to be made, and the breaker b of the model's server.
+HOLD = """case when s.paused_at is not null then 'paused'
+            when r.state = 'running' then 'already_running'
+            when r.retry_at > clock_timestamp() then 'backing_off'
+            when b.held_until > clock_timestamp() or b.probe_expires_at > clock_timestamp() then 'held' end"""
+
+# The breaker is open and its time is up: one call is let through to try.
+PROBING = "b.held_until is not null"
+
+JOIN_BREAKER = "left join mneme.breakers b on b.base_url = :base_url and b.model = :model"
+
 NODE_COLUMNS = """
     n.id, n.session_id, n.level, n.kind, n.span_start, n.span_end, n.started_at, n.ended_at, n.token_count,
     n.reported_tokens, n.superseded_by, n.superseded, n.dismissed_at, n.dismissed_reason, n.retired_at,
@@ -61,14 +73,15 @@ INSERT_RUN = text("""
 """)
 
 # (c) Read in statements of their own: only they see what a holder committed while (a) or (b) waited for it.
-READ_HOLDS = text("""
-    select s.paused_at is not null as paused, r.id as previous_id, r.state, r.attempt, r.content_failures, r.crashes,
-           r.input_ids, coalesce(r.retry_at > clock_timestamp(), false) as backing_off
+READ_HOLDS = text(f"""
+    select {HOLD} as hold, {PROBING} as probing, r.id as previous_id, r.state, r.attempt, r.content_failures, r.crashes,
+           r.input_ids
       from mneme.sessions s
       left join lateral (
         select * from mneme.compaction_runs
          where session_id = :session_id and level = :level and id <> :run_id
          order by started_at desc, id desc limit 1) as r on true
+      {JOIN_BREAKER}
      where s.id = :session_id
 """)
 
@@ -103,6 +116,15 @@ BEGIN_RUN = text("""
 """).bindparams(bindparam("input_ids", type_=_UUIDS))
 
 FORGET_RETRY = text("update mneme.compaction_runs set retry_at = null where id = :run_id and retry_at is not null")
+
+# The breaker lets one call through: two claims wait for each other here, and the second finds the probe taken.
+TAKE_PROBE = text("""
+    update mneme.breakers
+       set probe_run_id = :run_id, changed_at = clock_timestamp(),
+           probe_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds)
+     where base_url = :base_url and model = :model and held_until <= clock_timestamp()
+       and (probe_expires_at is null or probe_expires_at <= clock_timestamp())
+""")
 
 SHRINK_RUN = text("""
     update mneme.compaction_runs set input_ids = :input_ids where id = :run_id and state = 'running'
@@ -160,6 +182,39 @@ RETRY_NOW = text("""
      where id = :run_id and state <> 'running' and retry_at is null
 """)
 
+# ------------------------------------------------------------------------------------------------ the breaker
+
+# Its row is locked last of all, after the run and the nodes.
+CLOSE_BREAKER = text("""
+    delete from mneme.breakers where base_url = :base_url and model = :model returning held_until is not null
+""")
+
+# What failed by its settings waits for an hour, for nothing would have come of trying sooner. Now the settings work.
+RETRY_CONFIGURATION_FAILURES = text("""
+    update mneme.compaction_runs set retry_at = clock_timestamp()
+     where id in (select id from mneme.compaction_runs
+                   where retry_at > clock_timestamp() and error_kind = 'configuration' and model = :model
+                   order by id for no key update skip locked)
+""")
+
+COUNT_FAILURE = text("""
+    insert into mneme.breakers as b (base_url, model, failures, last_session_id, error)
+    values (:base_url, :model, 1, :session_id, :error)
+    on conflict (base_url, model) do update
+       set failures = b.failures + case when b.last_session_id is distinct from :session_id then 1 else 0 end,
+           last_session_id = :session_id, error = :error, changed_at = clock_timestamp()
+""")
+
+# A call that was under way when the breaker opened says nothing new; a failed probe holds for twice as long as before,
+# up to sixteen times the setting.
+OPEN_BREAKER = text("""
+    update mneme.breakers
+       set held_until = clock_timestamp() + make_interval(secs => :seconds * power(2, least(openings, 4))),
+           openings = openings + 1, probe_run_id = null, probe_expires_at = null, changed_at = clock_timestamp()
+     where base_url = :base_url and model = :model
+       and (held_until is null and failures >= :failures or probe_run_id = :run_id)
+""")
+
 RELEASE_WORKER = text("""
     update mneme.compaction_runs
        set state = 'released', finished_at = clock_timestamp(), retry_at = clock_timestamp()
@@ -196,6 +251,17 @@ RETRIES_DUE = text(f"""
      where r.retry_at <= clock_timestamp() and {_MAY_BE_ENQUEUED}
      order by r.retry_at limit :most
 """)
+
+# What holds each of the given sessions, at the level that is due.
+HOLDS = text(f"""
+    select d.session_id, {HOLD} as hold, {PROBING} as probing
+      from unnest(:session_ids, :levels) as d (session_id, level)
+      join mneme.sessions s on s.id = d.session_id
+      left join lateral (
+        select * from mneme.compaction_runs c where c.session_id = d.session_id and c.level = d.level
+         order by c.started_at desc, c.id desc limit 1) as r on true
+      {JOIN_BREAKER}
+""").bindparams(bindparam("session_ids", type_=_TEXTS), bindparam("levels", type_=ARRAY(INTEGER)))
 
 RUNNING = text("""
     select session_id, level from mneme.compaction_runs where state = 'running' and session_id = any (:session_ids)

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from models import sql
+from models.breaker import Server
 from models.runs import count_sessions
 from models.settings import MnemeSettings, ScheduleSettings
 
@@ -49,8 +50,18 @@ def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: Sche
     return connection.execute(sql.UNMARK_DUE, levels).rowcount
 
 
-def sweep_once(connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings) -> Swept:
-    """Look at the oldest nodes that no sweep has seen, and at the runs that were to be tried again by now."""
+def sweep_once(
+    connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings, server: Server, *, room: int
+) -> Swept:
+    """Look at the oldest nodes that no sweep has seen, and at the runs that were to be tried again by now.
+
+    Args:
+        connection: in a transaction of its own.
+        mneme: thresholds.
+        schedules: bounds.
+        server: whom the workers ask; while its breaker is open nothing is enqueued, then one session to try.
+        room: at most so many sessions are taken.
+    """
     bounds = {
         "most": schedules.sweep_batch,
         "grace_seconds": schedules.grace_seconds,
@@ -72,15 +83,19 @@ def sweep_once(connection: Connection, mneme: MnemeSettings, schedules: Schedule
     over = [row.id for row in retries if row.session_id not in due]
     connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
 
-    retry_now = {(row.session_id, row.level) for row in retries}
-    free = [
-        sid
-        for sid, level in due.items()
-        if (sid, level) not in running | ending and ((sid, level) in retry_now or (sid, level) not in retried)
-    ]
+    free = _free(connection, due, running | ending, server)[:room]
     rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
-    taken = [Taken(row.id, row.enqueued_at) for row in rows]
+    at = {row.id: row.enqueued_at for row in rows}
+    taken = [Taken(sid, at[sid]) for sid in free if sid in at]
     return Swept(taken, marked, more=len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch)
+
+
+def _free(connection: Connection, due: dict[str, int], held: set[tuple[str, int]], server: Server) -> list[str]:
+    """Return the due sessions that nothing holds, in the order given; one alone while the breaker lets one call through."""
+    which = {"session_ids": list(due), "levels": list(due.values())}
+    holds = {row.session_id: row for row in connection.execute(sql.HOLDS, which | server.key)}
+    free = [sid for sid, level in due.items() if (sid, level) not in held and holds[sid].hold is None]
+    return free[:1] if any(holds[sid].probing for sid in free) else free
 
 
 def _runs(connection: Connection, session_ids: list[str]) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:

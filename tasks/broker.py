@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from functools import cache
 from threading import Lock
+from typing import Any
 
 # Kombu would import its transport at the first message, which in a script that ends at once is too late: the
 # interpreter is then shutting down, and refuses what the import does.
@@ -70,6 +71,21 @@ def publish(settings: Settings, session_id: str) -> None:
         raise BrokerError(
             f"session {session_id!r}: the broker took no job ({type(error).__name__}); the sweep will enqueue it"
         ) from None
+
+
+def queue_length(settings: Settings) -> int:
+    """Return how many messages wait in the queue.
+
+    Raises:
+        BrokerError: the broker did not say so within a few seconds.
+        SettingsError: no broker is set.
+    """
+    try:
+        with get_producer(settings).connection_for_read() as connection:
+            channel: Any = connection.default_channel
+            return int(channel.queue_declare(QUEUE).message_count)
+    except (OperationalError, OSError) as error:
+        raise BrokerError(f"the broker did not tell the length of its queue ({type(error).__name__})") from None
 
 
 def publish_many(settings: Settings, session_ids: Iterable[str], *, seconds: float) -> int:

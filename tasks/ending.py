@@ -4,15 +4,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from models import runs
+from models import breaker, runs
 from models.engine import transaction
-from models.errors import FoldFailed, StorageError, TransientFailure
+from models.errors import ContentFailure, FoldFailed, StorageError, TransientFailure
 from models.runs import Claim, Count, Fold, LostLease, Usage
-from models.settings import MnemeSettings
+from models.settings import Settings
 from tasks.answers import Declined
 from tasks.backoff import retry_seconds
 
@@ -20,6 +21,8 @@ logger = logging.getLogger("mneme.job")
 
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.5
+
+Change = Literal["opened", "closed"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Ended:
     state: str
     node_id: UUID | None
     after: Count | None
+    breaker: Change | None = None
 
     @property
     def publish_again(self) -> bool:
@@ -36,7 +40,7 @@ class Ended:
         return self.state != "failed" and self.after is not None and self.after.due
 
 
-def commit(engine: Engine, settings: MnemeSettings, claim: Claim, answer: Fold | Declined, usage: Usage) -> Ended:
+def commit(engine: Engine, settings: Settings, claim: Claim, answer: Fold | Declined, usage: Usage) -> Ended:
     """Write the answer: a node with its edges and supersession flags, or that the model declined.
 
     Raises:
@@ -44,19 +48,23 @@ def commit(engine: Engine, settings: MnemeSettings, claim: Claim, answer: Fold |
     """
 
     def write(connection: Connection) -> Ended:
+        node_id = None
         if isinstance(answer, Declined):
             runs.close_declined(connection, claim, usage)
-            return Ended("declined", None, _count(connection, claim, settings))
-        node_id = runs.commit_fold(connection, claim, answer, usage)
-        return Ended("succeeded", node_id, _count(connection, claim, settings))
+        else:
+            node_id = runs.commit_fold(connection, claim, answer, usage)
+        state = "declined" if node_id is None else "succeeded"
+        return Ended(state, node_id, _count(connection, claim, settings), _note_answer(connection, claim))
 
     try:
         return _end(engine, settings, claim, usage, write)
     except StorageError as error:
-        raise TransientFailure(f"the answer could not be committed: {error}") from None
+        failure = TransientFailure(f"the answer could not be committed: {error}")
+        failure.blame = "nobody"
+        raise failure from None
 
 
-def fail(engine: Engine, settings: MnemeSettings, claim: Claim, failure: FoldFailed, usage: Usage) -> Ended:
+def fail(engine: Engine, settings: Settings, claim: Claim, failure: FoldFailed, usage: Usage) -> Ended:
     """Record a failure and when to try again; the snapshots stay as they are.
 
     Raises:
@@ -66,12 +74,13 @@ def fail(engine: Engine, settings: MnemeSettings, claim: Claim, failure: FoldFai
 
     def write(connection: Connection) -> Ended:
         runs.close_failed(connection, claim, usage, kind=failure.kind, error=str(failure), retry_seconds=wait)
-        return Ended("failed", None, _count(connection, claim, settings))
+        after = _count(connection, claim, settings)
+        return Ended("failed", None, after, _note_failure(connection, settings, claim, failure))
 
     return _end(engine, settings, claim, usage, write)
 
 
-def give_up(engine: Engine, settings: MnemeSettings, claim: Claim, usage: Usage) -> Ended:
+def give_up(engine: Engine, settings: Settings, claim: Claim, usage: Usage) -> Ended:
     """Write nothing: the run was taken over, or an input was. Close the run if it is still ours.
 
     Raises:
@@ -85,13 +94,23 @@ def give_up(engine: Engine, settings: MnemeSettings, claim: Claim, usage: Usage)
     return _end(engine, settings, claim, usage, write)
 
 
-def _count(connection: Connection, claim: Claim, settings: MnemeSettings) -> Count:
-    return runs.count_again(connection, claim.session_id, claim.run_id, settings)
+def _count(connection: Connection, claim: Claim, settings: Settings) -> Count:
+    return runs.count_again(connection, claim.session_id, claim.run_id, settings.mneme)
 
 
-def _end(
-    engine: Engine, settings: MnemeSettings, claim: Claim, usage: Usage, write: Callable[[Connection], Ended]
-) -> Ended:
+def _note_answer(connection: Connection, claim: Claim) -> Change | None:
+    return "closed" if breaker.note_answer(connection, claim.server) else None
+
+
+def _note_failure(connection: Connection, settings: Settings, claim: Claim, failure: FoldFailed) -> Change | None:
+    """Tell the breaker what a failure says of the model's server; an answer that cannot be used is an answer."""
+    if isinstance(failure, ContentFailure):
+        return _note_answer(connection, claim)
+    opened = breaker.note_failure(connection, claim.server, failure, claim.session_id, claim.run_id, settings.llm)
+    return "opened" if opened else None
+
+
+def _end(engine: Engine, settings: Settings, claim: Claim, usage: Usage, write: Callable[[Connection], Ended]) -> Ended:
     """End the run in one transaction, which also counts again.
 
     After an error the run is read: what its row says is what happened. While it says that the run is still running, the
@@ -117,11 +136,11 @@ def _end(
         time.sleep(PAUSE_SECONDS)
 
 
-def _what_happened(engine: Engine, settings: MnemeSettings, claim: Claim) -> Ended:
+def _what_happened(engine: Engine, settings: Settings, claim: Claim) -> Ended:
     """Read how the run stands after an error at its end; *running* is also what nobody can know now."""
     try:
         with transaction(engine) as connection:
             state, node_id = runs.read_run(connection, claim.run_id)
-            return Ended(state, node_id, runs.count(connection, claim.session_id, settings))
+            return Ended(state, node_id, runs.count(connection, claim.session_id, settings.mneme))
     except StorageError:
         return Ended("running", None, None)

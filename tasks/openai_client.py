@@ -97,7 +97,9 @@ def _run(work: Coroutine[Any, Any, str]) -> str:
         _calls[loop] = loop.create_task(work)
         return loop.run_until_complete(_calls[loop])
     except asyncio.CancelledError:
-        raise TransientFailure("the call was cut off by the worker's shutdown") from None
+        failure = TransientFailure("the call was cut off by the worker's shutdown")
+        failure.blame = "nobody"
+        raise failure from None
     finally:
         _calls.pop(loop, None)
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -120,18 +122,25 @@ def _by_status(error: openai.APIStatusError) -> FoldFailed:
     if status == 413 or (status == 400 and code == "context_length_exceeded"):
         return InputTooLong(f"{what}: the request is too long")
     if status in _TRANSIENT_STATUS or status >= 500:
-        failure = TransientFailure(what)
-        failure.retry_after_seconds = _retry_after(error.response.headers)
-        return failure
-    advice = {
-        401: "check OPENAI_API_KEY",
-        403: "the key may not use this model",
-        404: "check llm.model and llm.base_url",
-    }.get(status, "check llm.model and the server's own log")
+        passing = TransientFailure(what)
+        passing.retry_after_seconds = _retry_after(error.response.headers)
+        return passing
+    failure = ConfigurationFailure(f"{what}: {_advice(status)}")
+    if status in (400, 422):  # it may be this one request that the server does not like
+        failure.blame = "server"
+    return failure
+
+
+def _advice(status: int) -> str:
     if status < 400:
         # Not followed: the conversation would go to a place that nobody configured.
-        advice = "set llm.base_url to where the server redirects"
-    return ConfigurationFailure(f"{what}: {advice}")
+        return "set llm.base_url to where the server redirects"
+    return {
+        401: "check OPENAI_API_KEY",
+        403: "the key may not use this model",
+        402: "the account has no money left",
+        404: "check llm.model and llm.base_url",
+    }.get(status, "check llm.model and the server's own log")
 
 
 def _token(code: object) -> str | None:

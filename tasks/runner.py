@@ -8,6 +8,7 @@ from traceback import extract_tb
 from sqlalchemy import Engine
 
 from models import runs
+from models.breaker import Server, server_of
 from models.checks import check_session_id
 from models.claims import Reviewed, Skip, claim
 from models.engine import get_engine, transaction
@@ -61,6 +62,7 @@ class L2Runner:
         named = self._settings.llm.model
         # A client of one's own stands for a model of its own, when the settings name none, or the extract.
         self._model = named if named and (client is None or named != EXTRACT) else type(client).__name__
+        self._server = _server(self._settings, self._model, client)
         self._usage = Usage()
 
     def call(self) -> str | None:
@@ -89,13 +91,14 @@ class L2Runner:
             return self._reviewed(claimed)
         try:
             claimed, answer = self._ask(claimed, deadline)
-            ended = ending.commit(self._engine, self._settings.mneme, claimed, answer, self._usage)
+            ended = ending.commit(self._engine, self._settings, claimed, answer, self._usage)
         except FoldFailed as failure:
             self._failed(claimed, failure)
             raise
         except LostLease:
-            ended = ending.give_up(self._engine, self._settings.mneme, claimed, self._usage)
+            ended = ending.give_up(self._engine, self._settings, claimed, self._usage)
             answer = Declined()
+        self._log_breaker(ended)
         self._publish_again(ended)
         return self._report(claimed, ended, answer)
 
@@ -107,7 +110,7 @@ class L2Runner:
 
     def _claim(self, counted: Count) -> Claim | Reviewed | Skip:
         budget = prompt.input_budget(self._settings)
-        claimed = claim(self._engine, counted, self._settings.mneme, budget, worker=worker_name(), model=self._model)
+        claimed = claim(self._engine, counted, self._settings.mneme, budget, worker=worker_name(), server=self._server)
         if isinstance(claimed, Claim):
             self._log(
                 "fold begins", claimed, attempt=claimed.attempt, nodes=len(claimed.batch), uncovered=claimed.uncovered
@@ -129,13 +132,13 @@ class L2Runner:
         except (FoldFailed, LostLease):
             raise
         except StorageError as error:
-            raise TransientFailure(str(error)) from None
+            raise _ours(str(error)) from None
         except Exception as error:  # noqa: BLE001
             # A fault of ours, or of a client that was passed in: recorded like any failure, and told by type and place
             # alone, since its message may quote the conversation.
             place = extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(place.filename)}:{place.lineno}"
-            raise TransientFailure(f"internal error: {type(error).__name__} at {where}") from None
+            raise _ours(f"internal error: {type(error).__name__} at {where}") from None
 
     def _answer(self, batch: tuple[SummaryNode, ...], deadline: Deadline) -> Fold | Declined:
         max_tokens = self._settings.mneme.max_tokens
@@ -176,7 +179,9 @@ class L2Runner:
 
     def _failed(self, claimed: Claim, failure: FoldFailed) -> None:
         self._log("fold failed", claimed, kind=failure.kind, error=failure)
-        self._publish_again(ending.fail(self._engine, self._settings.mneme, claimed, failure, self._usage))
+        ended = ending.fail(self._engine, self._settings, claimed, failure, self._usage)
+        self._log_breaker(ended)
+        self._publish_again(ended)
 
     def _skip(self, skip: Skip) -> Report:
         report = self._new_report(skip.outcome, skip.level, skip.uncovered)
@@ -207,9 +212,26 @@ class L2Runner:
     def _new_report(self, outcome: str, level: int, uncovered: int) -> Report:
         return Report(outcome, self._session_id, level, uncovered, self._settings.mneme.l2_snapshot_threshold)
 
+    def _log_breaker(self, ended: Ended) -> None:
+        if ended.breaker is not None:
+            said = "all its calls are on hold" if ended.breaker == "opened" else "its calls go on"
+            logger.warning("breaker %s: model=%s of %s: %s", ended.breaker, self._model, self._server.base_url, said)
+
     def _log(self, what: str, claimed: Claim, **fields: object) -> None:
         said = {"session": claimed.session_id, "level": claimed.level, "run": claimed.run_id, **fields}
         logger.info("%s: %s", what, " ".join(f"{key}={value}" for key, value in said.items()))
+
+
+def _ours(error: str) -> TransientFailure:
+    """Return a failure that tells nothing of the model's server."""
+    failure = TransientFailure(error)
+    failure.blame = "nobody"
+    return failure
+
+
+def _server(settings: Settings, model_name: str, client: ChatClient | None) -> Server:
+    """Return whose breaker the runs obey: that of the settings' server, or one of a client that was passed in."""
+    return Server(f"client {type(client).__name__}", model_name) if client else server_of(settings)
 
 
 def _client(settings: Settings) -> ChatClient | None:

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Engine
 
+from models.breaker import server_of
 from models.engine import get_engine, transaction
 from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
 from models.sweeping import Taken, expire_leases, give_back, sweep_once, unmark_if_time
-from tasks.broker import publish
+from tasks.broker import publish, queue_length
 
 logger = logging.getLogger("mneme.sweep")
 
@@ -46,10 +47,13 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None) -> Swe
         expired = expire_leases(connection, settings.schedules.sweep_batch)
     unmarked = _count_everything(settings, engine)
     enqueued = marked = 0
+    room = _room(settings)
     more = True
     while more and time.monotonic() < until:
         with transaction(engine) as connection:
-            swept = sweep_once(connection, settings.mneme, settings.schedules)
+            swept = sweep_once(
+                connection, settings.mneme, settings.schedules, server_of(settings), room=room - enqueued
+            )
         published = _publish(settings, engine, swept.taken)
         enqueued += published
         marked += swept.marked
@@ -67,6 +71,15 @@ def _count_everything(settings: Settings, engine: Engine) -> int | None:
     except StorageError as error:
         logger.warning("not everything could be counted, the next sweep tries again: %s", error)
         return None
+
+
+def _room(settings: Settings) -> int:
+    """Return how many sessions may be enqueued: a queue that the workers do not keep up with is not filled with copies."""
+    try:
+        return max(0, settings.schedules.sweep_batch - queue_length(settings))
+    except BrokerError as error:
+        logger.warning("nothing is enqueued, the next sweep tries again: %s", error)
+        return 0
 
 
 def _publish(settings: Settings, engine: Engine, taken: list[Taken]) -> int:

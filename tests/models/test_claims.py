@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from models import runs, transaction
+from models.breaker import Server
 from models.claims import InputBudget, Reviewed, Skip, claim
 from models.runs import Claim, Fold, LostLease, Usage
 from models.settings import MnemeSettings
@@ -18,6 +19,7 @@ from tests.support.snapshots import active, all_runs, node, write
 
 SETTINGS = MnemeSettings()
 BUDGET = InputBudget(tokens=90_000, tokens_per_node=80)
+SERVER = Server("http://model.test/v1", "m")
 FOLD = Fold("A short summary.", "m", "p1")
 
 
@@ -26,7 +28,7 @@ def try_claim(
 ) -> Any:
     with transaction(engine) as connection:
         counted = runs.count(connection, session_id, settings)
-    return claim(engine, counted, settings, budget, worker="w", model="m")
+    return claim(engine, counted, settings, budget, worker="w", server=SERVER)
 
 
 def must_claim(engine: Engine, session_id: str = "s", **more: Any) -> Claim:
@@ -85,7 +87,7 @@ def test_what_is_not_due_after_all_leaves_no_trace(engine: Engine, scalar: Calla
     with transaction(engine) as connection:
         counted = runs.count(connection, "s", SETTINGS)
     scalar("update mneme.summary_nodes set dismissed_at = now(), dismissed_reason = 'declined' where span_start = 1")
-    assert claim(engine, counted, SETTINGS, BUDGET, worker="w", model="m") == Skip("below_threshold", 2, 4)
+    assert claim(engine, counted, SETTINGS, BUDGET, worker="w", server=SERVER) == Skip("below_threshold", 2, 4)
     assert all_runs(engine, "s") == []
 
 
@@ -246,7 +248,7 @@ def test_a_level_that_became_due_below_goes_first(engine: Engine) -> None:
         counted = runs.count(connection, "s", three)
     assert counted.level == 3
     write(engine, "s", range(30, 35))
-    claimed = claim(engine, counted, three, BUDGET, worker="w", model="m")
+    claimed = claim(engine, counted, three, BUDGET, worker="w", server=SERVER)
     assert isinstance(claimed, Claim)
     assert claimed.level == 2
 

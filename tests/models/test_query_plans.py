@@ -14,6 +14,8 @@ pytestmark = pytest.mark.xdist_group("plans")  # one fixture of the module is de
 
 # One session with a long history, folded but for its last 40; a thousand others with a few nodes each. All swept but 30.
 _FILL = """
+    truncate mneme.sessions, mneme.messages, mneme.message_parts, mneme.summary_nodes, mneme.summary_edges,
+             mneme.compaction_runs, mneme.breakers;
     set local session_replication_role = replica;
     insert into mneme.sessions (id) select 's' || g from generate_series(0, 1000) g;
     create temporary table made on commit drop as
@@ -36,6 +38,7 @@ _PARAMETERS = {
     "session_id": "s0", "session_ids": ["s0", "s1", "s2"], "level": 1, "most": 20, "enough": 21, "threshold": 5,
     "max_level": 2, "span_start": 10**6, "run_id": uuid4(), "node_id": uuid4(), "node_ids": [uuid4()],
     "wanted": 1, "grace_seconds": 0.0, "requeue_seconds": 120.0, "with_text": True,
+    "base_url": "http://model.test/v1", "model": "m", "levels": [2, 2, 2],
 }  # fmt: skip
 
 
@@ -77,6 +80,7 @@ HOT = {
     "declined before": (sql.DECLINED_BEFORE, 25),
     "unswept": (sql.UNSWEPT, 35),
     "retries due": (sql.RETRIES_DUE, 25),
+    "holds of the due": (sql.HOLDS, 25),
     "running": (sql.RUNNING, 25),
     "to be retried": (sql.TO_BE_RETRIED, 25),
     "active nodes": (sql.ACTIVE_NODES, 60),

@@ -281,8 +281,10 @@ def test_every_failure_is_recorded_with_its_kind_and_leaves_the_snapshots_untouc
     # A failure costs nothing but time.
     server.answer = says.saves("Short.")
     scalar("update mneme.compaction_runs set retry_at = now()")
+    scalar("update mneme.breakers set held_until = now() where held_until is not null")
     assert runner().run().outcome == "folded"
     assert all_runs(engine, "s")[-1].attempt == 2
+    assert scalar("select count(*) from mneme.breakers") == 0
 
 
 def usage(told: object) -> Callable[[Call], None]:

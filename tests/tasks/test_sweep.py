@@ -12,7 +12,7 @@ from models import load_settings, runs, transaction
 from models.settings import Settings
 from models.sweeping import sweep_once
 from tasks.sweep import sweep
-from tests.models.test_claims import commit, expire, fail, must_claim
+from tests.models.test_claims import SERVER, commit, expire, fail, must_claim
 from tests.support.processes import wait_until
 from tests.support.snapshots import all_runs, write
 
@@ -124,7 +124,7 @@ def test_a_node_seen_while_its_run_is_ending_is_not_left_to_that_run(
         assert not runs.count_again(ending, "s", claimed.run_id, settings.mneme).due
         late = write(engine, "s", range(5, 10))
         with transaction(engine) as connection:
-            swept = sweep_once(connection, settings.mneme, settings.schedules)
+            swept = sweep_once(connection, settings.mneme, settings.schedules, SERVER, room=1000)
         assert (swept.taken, swept.marked) == ([], 0)
     assert scalar("select count(*) from mneme.summary_nodes where swept_at is null and level = 1") == len(late)
     assert sweep(settings, engine).enqueued == 1
@@ -186,10 +186,12 @@ def test_a_node_is_not_left_to_a_retry_that_another_sweep_is_taking_away(
     fail(engine, must_claim(engine), "transient")
     scalar("update mneme.summary_nodes set dismissed_at = now(), dismissed_reason = 'declined' where span_start = 1")
     with transaction(engine) as first:
-        assert sweep_once(first, settings.mneme, settings.schedules).taken == []  # not due: its retry_at is forgotten
+        assert (
+            sweep_once(first, settings.mneme, settings.schedules, SERVER, room=1000).taken == []
+        )  # not due: its retry_at is forgotten
         write(engine, "s", [5])
         with transaction(engine) as second:
-            swept = sweep_once(second, settings.mneme, settings.schedules)
+            swept = sweep_once(second, settings.mneme, settings.schedules, SERVER, room=1000)
         assert [taken.session_id for taken in swept.taken] == ["s"]
     assert scalar("select count(*) from mneme.summary_nodes where swept_at is null and span_start = 51") == 1
 
@@ -215,7 +217,7 @@ def test_a_sweep_takes_more_than_one_round_and_the_oldest_first(
     for number in range(6):
         write(engine, f"s{number}", range(5 if number % 2 else 3))
     with transaction(engine) as connection:
-        first = sweep_once(connection, small.mneme, small.schedules)
+        first = sweep_once(connection, small.mneme, small.schedules, SERVER, room=1000)
     assert [taken.session_id for taken in first.taken] == ["s1"]
     assert (first.marked, first.more) == (3, True)
     report = sweep(small, engine)
