@@ -20,8 +20,9 @@ _DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded
 
 # The one predicate for what keeps a session that is due from being folded now; null: nothing does. Claim, sweep and
 # status all use it, on the session s, the newest run r of the level to be made, and the breaker b of the model's server.
+# A run whose lease has passed holds nothing: the next claim closes it.
 HOLD = """case when s.paused_at is not null then 'paused'
-            when r.state = 'running' then 'already_running'
+            when r.state = 'running' and r.lease_expires_at >= clock_timestamp() then 'already_running'
             when r.retry_at > clock_timestamp() then 'backing_off'
             when b.held_until > clock_timestamp() or b.probe_expires_at > clock_timestamp() then 'held' end"""
 

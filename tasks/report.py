@@ -9,7 +9,7 @@ class Report:
 
     ``level`` is the level being made, ``uncovered`` what was counted at the beginning, ``node`` the id of the new node.
     ``outcome`` is one of ``folded``, ``declined``, ``below_threshold``, ``already_running``, ``backing_off``,
-    ``paused``, ``lost_lease``; a failure is no report but an exception.
+    ``paused``, ``held``, ``lost_lease``; a failure is no report but an exception.
     """
 
     outcome: str

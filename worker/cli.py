@@ -7,6 +7,8 @@ import click
 from worker.commands.demo import demo
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
+from worker.commands.retry import retry
+from worker.commands.status import status
 from worker.commands.tree import tree
 from worker.commands.up import up
 from worker.exits import or_exit
@@ -28,6 +30,8 @@ def main() -> None:
 main.add_command(demo)
 main.add_command(import_file)
 main.add_command(memory)
+main.add_command(retry)
+main.add_command(status)
 main.add_command(tree)
 main.add_command(up)
 

@@ -1,0 +1,101 @@
+"""The status of the whole service, read from the rows in one transaction, in the terms in which claim and sweep decide."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from models import status_sql as sql
+from models.breaker import Server
+from models.settings import MnemeSettings
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Sessions with enough to fold, by what holds them: ``due`` (nothing does), or an outcome of a claim.
+
+    ``waiting_seconds`` is for how long the one that became due first has been so, ``oldest_seconds`` the age of the oldest
+    of their nodes, ``first`` the ids of up to three sessions, the longest waiting first.
+    """
+
+    sessions: int = 0
+    nodes: int = 0
+    waiting_seconds: float = 0.0
+    oldest_seconds: float = 0.0
+    first: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackingOff:
+    """Runs to be tried again later, by the kind of their failure, with the most frequent error of that kind."""
+
+    kind: str
+    runs: int
+    error: str | None
+    longest_seconds: float
+
+
+@dataclass(frozen=True)
+class Dismissed:
+    """How many nodes were given up for a reason; ``first`` is (node id, session id) of the newest three."""
+
+    reason: str
+    nodes: int
+    first: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """The breaker of a server that failed lately.
+
+    ``open`` says whether calls are on hold, ``seconds_left`` for how long yet (negative: a call is let through to try),
+    ``probing`` whether that call is under way, ``failures`` how many there were in a row.
+    """
+
+    base_url: str
+    model: str
+    failures: int
+    error: str | None
+    open: bool
+    seconds_left: float | None
+    probing: bool
+
+
+@dataclass(frozen=True)
+class Status:
+    """All of it. ``due`` has a key for each of *due*, *already_running*, *backing_off*, *paused*, *held* that occurs."""
+
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    running: int = 0
+    dead: int = 0
+    backing_off: tuple[BackingOff, ...] = ()
+    dismissed: tuple[Dismissed, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
+
+
+def read_status(connection: Connection, settings: MnemeSettings, server: Server) -> Status:
+    """Read the status.
+
+    The cost grows with what waits to be folded and what was dismissed, not with what was folded.
+
+    Args:
+        connection: in a transaction; *repeatable read* makes the figures agree with one another.
+        settings: threshold and levels.
+        server: whom the workers ask, whose breaker may hold what is due.
+    """
+    which = {"threshold": settings.l2_snapshot_threshold, "max_level": settings.max_level} | server.key
+    waiting = {
+        row.hold: Waiting(row.sessions, row.nodes, row.waiting_seconds, row.oldest_seconds, tuple(row.first))
+        for row in connection.execute(sql.DUE, which)
+    }
+    runs = connection.execute(sql.RUNNING).one()
+    return Status(
+        waiting=waiting,
+        running=runs.running,
+        dead=runs.dead,
+        backing_off=tuple(BackingOff(**row._mapping) for row in connection.execute(sql.BACKING_OFF)),
+        dismissed=tuple(
+            Dismissed(row.reason, row.nodes, tuple((node, session) for node, session in row.first or ()))
+            for row in connection.execute(sql.DISMISSED)
+        ),
+        breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS)),
+    )

@@ -1,0 +1,105 @@
+"""The SQL of the status and of ``retry``: what waits and why, in the terms of claim and sweep; and making it due now."""
+
+from sqlalchemy import bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+
+from models.sql import HOLD, JOIN_BREAKER, UNCOVERED
+
+_TEXTS = ARRAY(TEXT)
+
+# Every session with enough uncovered nodes at some level, at the lowest such level, by what holds it. It has been due
+# since the last node that was needed for it came.
+DUE = text(f"""
+    with waiting as (
+        select n.session_id, n.level + 1 as level, count(*) as nodes, min(n.created_at) as oldest,
+               (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
+          from mneme.summary_nodes n
+         where {UNCOVERED} and n.level < :max_level
+         group by n.session_id, n.level having count(*) >= :threshold),
+    lowest as (select distinct on (session_id) * from waiting order by session_id, level),
+    held as (
+        select w.session_id, w.nodes, w.oldest, w.due_since, {HOLD} as hold, r.error_kind, r.error, r.retry_at, r.state
+          from lowest w join mneme.sessions s on s.id = w.session_id
+          left join lateral (
+            select * from mneme.compaction_runs c where c.session_id = w.session_id and c.level = w.level
+             order by c.started_at desc, c.id desc limit 1) as r on true
+          {JOIN_BREAKER})
+    select coalesce(hold, 'due') as hold, count(*) as sessions, sum(nodes)::bigint as nodes,
+           extract(epoch from clock_timestamp() - min(due_since))::float8 as waiting_seconds,
+           extract(epoch from clock_timestamp() - min(oldest))::float8 as oldest_seconds,
+           (array_agg(session_id order by due_since, session_id))[1:3] as first
+      from held group by 1
+""")
+
+# What runs now, whether or not its session has more waiting; and what the runs to be tried again failed of.
+RUNNING = text("""
+    select count(*) filter (where lease_expires_at >= clock_timestamp()) as running,
+           count(*) filter (where lease_expires_at < clock_timestamp()) as dead
+      from mneme.compaction_runs where state = 'running'
+""")
+
+BACKING_OFF = text("""
+    select coalesce(error_kind, state) as kind, count(*) as runs, mode() within group (order by error) as error,
+           extract(epoch from max(retry_at) - clock_timestamp())::float8 as longest_seconds
+      from mneme.compaction_runs where retry_at > clock_timestamp() group by 1 order by 2 desc, 1
+""")
+
+DISMISSED = text("""
+    select d.reason, count.nodes, first.nodes as first
+      from unnest(array['crashes', 'too_large', 'content', 'declined', 'restored']) as d (reason)
+     cross join lateral (
+        select count(*) as nodes from mneme.summary_nodes n
+         where n.dismissed_reason = d.reason and n.dismissed_at is not null and n.retired_at is null) as count
+     cross join lateral (
+        select array_agg(array[newest.id::text, newest.session_id]) as nodes from (
+            select n.id, n.session_id from mneme.summary_nodes n
+             where n.dismissed_reason = d.reason and n.dismissed_at is not null and n.retired_at is null
+             order by n.dismissed_at desc, n.id desc limit 3) as newest) as first
+     where count.nodes > 0
+""")
+
+BREAKERS = text("""
+    select base_url, model, failures, error, held_until is not null as open,
+           extract(epoch from held_until - clock_timestamp())::float8 as seconds_left,
+           coalesce(probe_expires_at > clock_timestamp(), false) as probing
+      from mneme.breakers order by base_url, model
+""")
+
+# ------------------------------------------------------------------------------------------------ retry
+
+# A few hundred sessions at a time, in the order of their ids: one statement over everything would lock everything.
+TO_RETRY = text("""
+    select session_id from (
+        select session_id from mneme.compaction_runs where retry_at > clock_timestamp() and session_id > :after
+        union
+        select session_id from mneme.summary_nodes
+         where dismissed_at is not null and retired_at is null and dismissed_reason = any (:reasons)
+           and session_id > :after) as found
+     order by session_id limit :most
+""").bindparams(bindparam("reasons", type_=_TEXTS))
+
+RETRY_RUNS = text("""
+    update mneme.compaction_runs set retry_at = clock_timestamp()
+     where id in (select id from mneme.compaction_runs
+                   where session_id = any (:session_ids) and retry_at > clock_timestamp()
+                   order by id for no key update)
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+# Not yet swept, so that the sweep finds them should the message that is published next be lost.
+OFFER_AGAIN = text("""
+    update mneme.summary_nodes set dismissed_at = null, dismissed_reason = null, swept_at = null
+     where id in (select id from mneme.summary_nodes
+                   where session_id = any (:session_ids) and superseded_by is null and retired_at is null
+                     and dismissed_reason = any (:reasons)
+                   order by id for no key update)
+""").bindparams(bindparam("session_ids", type_=_TEXTS), bindparam("reasons", type_=_TEXTS))
+
+FORGET_ENQUEUED = text("""
+    update mneme.sessions set enqueued_at = null
+     where id in (select id from mneme.sessions where id = any (:session_ids) order by id for no key update)
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+PROBE_NOW = text("""
+    update mneme.breakers set held_until = clock_timestamp(), probe_expires_at = null, changed_at = clock_timestamp()
+     where held_until is not null
+""")

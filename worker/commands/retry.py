@@ -1,0 +1,108 @@
+"""``mneme retry``: what waits or was given up is tried again now."""
+
+import json
+from dataclasses import dataclass
+
+import click
+
+from worker.exits import NEGATIVE, or_exit
+from worker.terminal import encodable, visible
+
+PUBLISH_SECONDS = 30.0
+
+
+@dataclass
+class _Sum:
+    """What came of it."""
+
+    sessions: int = 0
+    runs: int = 0
+    nodes: int = 0
+    enqueued: int = 0
+    breakers: int = 0
+
+
+@click.command()
+@click.argument("session_id", metavar="[SESSION]", required=False)
+@click.option("--all", "every", is_flag=True, help="Every session that waits for a later attempt or was given up.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object: sessions, runs, nodes, enqueued, breakers.")
+def retry(session_id: str | None, every: bool, as_json: bool) -> None:
+    """Try SESSION again now, or --all: nothing waits for its retry_at, and what was dismissed is offered again.
+
+    Dismissed as crashes, too_large or content; with SESSION also what the model declined. An open breaker lets the next
+    call through at once. A paused session stays paused.
+
+    Examples:
+
+      mneme retry chat-42
+
+      mneme retry --all
+    """
+    if (session_id is None) != every:
+        raise click.UsageError("name a SESSION, or give --all")
+    total = or_exit(lambda: _retry_all() if session_id is None else _retry_one(session_id))
+    if total is None:
+        click.echo(encodable(f"mneme: there is no session {session_id!r}"), err=True)
+        raise SystemExit(NEGATIVE)
+    if as_json:
+        click.echo(json.dumps(total.__dict__))
+        return
+    who = "every session" if session_id is None else f"session {visible(session_id)}"
+    click.echo(
+        encodable(
+            f"{who}: {total.runs} runs due now, {total.nodes} nodes offered again, {total.enqueued} of {total.sessions}"
+            f" sessions enqueued{'' if total.enqueued == total.sessions else '; the sweep finds the others'}"
+        )
+    )
+    if total.breakers:
+        click.echo(f"{total.breakers} open breakers let the next call through")
+
+
+def _retry_one(session_id: str) -> _Sum | None:
+    from models.checks import check_session_id
+    from models.engine import transaction
+    from models.retrying import VERDICTS, probe_now, retry
+    from models.tree import session_exists
+    from worker.commands.database import one_connection
+
+    check_session_id(session_id)
+    with transaction(one_connection()) as connection:
+        if not session_exists(connection, session_id):
+            return None
+        retried = retry(connection, [session_id], VERDICTS)
+        breakers = probe_now(connection)
+    return _Sum(1, retried.runs, retried.nodes, _publish([session_id]), breakers)
+
+
+def _retry_all() -> _Sum:
+    """Go through the sessions in the order of their ids, a transaction for each few hundred."""
+    from models.engine import transaction
+    from models.retrying import FAILURES, probe_now, retry, sessions_to_retry
+    from worker.commands.database import one_connection
+
+    engine = one_connection()
+    total = _Sum()
+    with transaction(engine) as connection:
+        total.breakers = probe_now(connection)
+    after = ""
+    while True:
+        with transaction(engine) as connection:
+            found = sessions_to_retry(connection, after, FAILURES)
+            retried = retry(connection, found, FAILURES)
+        if not found:
+            return total
+        after = found[-1]
+        total.sessions += len(found)
+        total.runs += retried.runs
+        total.nodes += retried.nodes
+        total.enqueued += _publish(found)
+
+
+def _publish(session_ids: list[str]) -> int:
+    """Tell the workers, if a broker is set; whom they are not told of the sweep finds."""
+    from models.settings import get_settings
+    from tasks.broker import publish_many
+
+    if get_settings().broker.url is None:
+        return 0
+    return publish_many(get_settings(), session_ids, seconds=PUBLISH_SECONDS)

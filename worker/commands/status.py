@@ -1,0 +1,137 @@
+"""``mneme status``: one screen that says whether memory is being folded, what is stuck, and the remedy."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from worker.exits import or_exit
+from worker.terminal import encodable, visible
+
+if TYPE_CHECKING:
+    from models.settings import Settings
+    from models.status import Breaker, Dismissed, Status, Waiting
+
+_GIVEN_UP = {
+    "crashes": "killed its worker each time: look for what is odd in its text",
+    "too_large": "longer than the model's window: llm.context_window, or a larger model",
+    "content": "no usable answer for it: try another model",
+}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one object; the keys are those of models.status.Status.")
+def status(as_json: bool) -> None:
+    """Show what waits to be folded, what runs, what is held back and by what, and what was given up.
+
+    By the same rules as the workers. Below each problem stands what to do about it.
+
+    Examples:
+
+      mneme status
+
+      mneme status --json | jq .waiting.due.sessions
+    """
+    found, settings = or_exit(_read)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    for line in render(found, settings):
+        click.echo(encodable(line))
+
+
+def _read() -> "tuple[Status, Settings]":
+    from models.breaker import server_of
+    from models.engine import transaction
+    from models.settings import get_settings
+    from models.status import read_status
+    from worker.commands.database import one_connection
+
+    settings = get_settings()
+    engine = one_connection().execution_options(isolation_level="REPEATABLE READ")
+    with transaction(engine, statement_seconds=60) as connection:
+        return read_status(connection, settings.mneme, server_of(settings)), settings
+
+
+def render(found: "Status", settings: "Settings") -> Iterator[str]:
+    """Return the lines of the screen, safe for a terminal."""
+    from models.status import Waiting
+
+    none = Waiting()
+    due, held = found.waiting.get("due", none), found.waiting.get("held", none)
+    late_seconds = settings.schedules.grace_seconds + settings.schedules.requeue_seconds
+    yield _line("due", _sessions(due), f"the first since {_time(due.waiting_seconds)}" if due.sessions else "")
+    if due.waiting_seconds > late_seconds:
+        yield _remedy(f"nobody takes them ({_names(due)}): is a worker running, on this broker? And beat?")
+    yield _line("running", f"{found.running} folds")
+    if found.dead:
+        yield _line("", f"{found.dead} more with a lease that has passed: the next sweep closes them")
+    yield from _backing_off(found)
+    yield _line("paused", _sessions(found.waiting.get("paused", none)))
+    yield _line("held", _sessions(held), "by the breaker" if held.sessions else "")
+    for breaker in found.breakers:
+        yield from _breaker(breaker)
+    yield _line("oldest", _oldest(found))
+    for dismissed in found.dismissed:
+        yield from _dismissed(dismissed)
+
+
+def _backing_off(found: "Status") -> Iterator[str]:
+    runs = sum(kind.runs for kind in found.backing_off)
+    yield _line("backing off", f"{runs} runs")
+    for kind in found.backing_off:
+        yield _line("", f"{kind.runs} {kind.kind}: {visible(kind.error or 'no error was recorded')}")
+    if runs:
+        longest = max(kind.longest_seconds for kind in found.backing_off)
+        yield _remedy(f"they are tried again by themselves within {_time(longest)}; now: mneme retry SESSION, or --all")
+
+
+def _breaker(breaker: "Breaker") -> Iterator[str]:
+    who = f"{visible(breaker.model)} at {visible(breaker.base_url)}"
+    if not breaker.open:
+        yield _line("breaker", f"closed; {breaker.failures} failures in a row: {who}")
+        return
+    left = breaker.seconds_left or 0.0
+    state = "one call is trying" if breaker.probing else "the next call tries"
+    yield _line("breaker", f"OPEN: {who}: {f'all calls on hold for {_time(left)}' if left > 0 else state}")
+    yield _line("", visible(breaker.error or ""))
+    yield _remedy("mend that, and it closes by itself when its time is up; at once: mneme retry --all")
+
+
+def _dismissed(dismissed: "Dismissed") -> Iterator[str]:
+    yield _line("dismissed", f"{dismissed.nodes} {dismissed.reason}")
+    if dismissed.reason not in _GIVEN_UP:
+        return
+    for node, session in dismissed.first:
+        yield _line("", f"node {node} of session {visible(session)}")
+    yield _remedy(f"{_GIVEN_UP[dismissed.reason]}; then mneme retry SESSION")
+
+
+def _line(name: str, *told: str) -> str:
+    return f"{name:<12}{', '.join(part for part in told if part)}".rstrip()
+
+
+def _remedy(what: str) -> str:
+    return f"{'':<12}-> {what}"
+
+
+def _sessions(waiting: "Waiting") -> str:
+    return f"{waiting.sessions:,} sessions, {waiting.nodes:,} nodes" if waiting.sessions else "0 sessions"
+
+
+def _names(waiting: "Waiting") -> str:
+    return ", ".join(visible(session) for session in waiting.first)
+
+
+def _oldest(found: "Status") -> str:
+    ages = [waiting.oldest_seconds for waiting in found.waiting.values()]
+    return f"uncovered node of a session that is due: {_time(max(ages))}" if ages else "nothing is due"
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
