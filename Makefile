@@ -6,6 +6,8 @@ DEMO_INSTALLED := $(VENV)/.demo-installed
 INSTALLED := $(VENV)/.installed
 # Tests of a group (those that share an installed wheel, say) stay in one process.
 PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
+STORE_AND_JOB := $(addprefix tests/,models/test_store.py models/test_schema.py models/test_claims.py models/test_breaker.py \
+	models/test_memory.py tasks/test_runner.py tasks/test_sweep.py)
 
 .PHONY: demo test lint format install clean
 
@@ -13,11 +15,12 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 demo: $(DEMO_INSTALLED)
 	$(BIN)/mneme demo
 
-## test: lint, types, every test; then those of the store and the job again on the wheel's Postgres, which is newer
+## test: lint, types, every test; then those of the store and the job on the wheel's Postgres, which is newer, and behind pgbouncer
 test: lint
 	$(PYTEST)
-	MNEME_TEST_SERVERS=wheel $(PYTEST) --quiet tests/models/test_store.py tests/models/test_schema.py \
-		tests/models/test_claims.py tests/models/test_memory.py tests/tasks/test_runner.py tests/tasks/test_sweep.py
+	MNEME_TEST_SERVERS=wheel $(PYTEST) --quiet $(STORE_AND_JOB)
+	@if PATH="$$PATH:/usr/sbin" command -v pgbouncer; then MNEME_TEST_PGBOUNCER=1 $(PYTEST) --quiet $(STORE_AND_JOB); \
+	else echo "no pgbouncer on this machine: the tests behind it are left out"; fi
 
 ## lint: ruff and strict mypy
 lint: $(INSTALLED)
