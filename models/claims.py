@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from models import sql
 from models.breaker import Server, take_probe
-from models.engine import transaction
+from models.engine import in_transaction
 from models.nodes import SummaryNode, node_from_row
 from models.runs import Claim, Count, count, count_again, dismiss, node_ids
 from models.settings import MnemeSettings
@@ -88,8 +88,7 @@ def claim(
         StorageError: the database is out of reach or refused.
     """
     try:
-        with transaction(engine) as connection:
-            return _claim(connection, counted, settings, budget, worker, server)
+        return in_transaction(engine, lambda connection: _claim(connection, counted, settings, budget, worker, server))
     except _NotClaimed as error:
         return error.skip
     except _OtherLevel as error:

@@ -1,10 +1,13 @@
 """The engine of a process, and the one way in which mneme opens a transaction of its own."""
 
 import os
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
+from typing import TypeVar
 from weakref import WeakSet
 
 import psycopg
@@ -15,6 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from models.errors import StorageError
 from models.settings import Settings
+
+T = TypeVar("T")
 
 LOCK_TIMEOUT_SECONDS = 2
 STATEMENT_TIMEOUT_SECONDS = 10
@@ -105,8 +110,30 @@ def transaction(engine: Engine, *, statement_seconds: float = STATEMENT_TIMEOUT_
         raise storage_error(error) from None
 
 
+def in_transaction(
+    engine: Engine, work: Callable[[Connection], T], *, statement_seconds: float = STATEMENT_TIMEOUT_SECONDS
+) -> T:
+    """Return what ``work`` returns, made in a transaction as above, and made anew from its first statement after a conflict.
+
+    Our own locks have one order; a deadlock can still come about with a transaction of the main app's.
+
+    Raises:
+        StorageError: it failed, or conflicted each time.
+    """
+    for last in (False, False, True):
+        try:
+            with transaction(engine, statement_seconds=statement_seconds) as connection:
+                return work(connection)
+        except StorageError as error:
+            if not error.conflict or last:
+                raise
+        time.sleep(random.uniform(0.01, 0.1))
+    raise AssertionError("the last attempt returns or raises")
+
+
 # SQLSTATE: connection, read-only after a failover, idle for too long, rollback (deadlock, serialisation), resources,
 # lock timeout, operator intervention.
+_CONFLICTS = ("40001", "40P01")
 _TRANSIENT = ("08", "25006", "25P03", "40", "53", "55P03", "57")
 
 
@@ -119,6 +146,7 @@ def storage_error(error: SQLAlchemyError | psycopg.Error) -> StorageError:
         if sqlstate is None
         else sqlstate.startswith(_TRANSIENT)
     )
+    raised.conflict = sqlstate in _CONFLICTS
     return raised
 
 

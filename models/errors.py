@@ -48,9 +48,11 @@ class StorageError(MnemeError):
 
     Attributes:
         transient: whether the same transaction may pass later: no connection, a deadlock, a timeout, a shutdown.
+        conflict: whether it was rolled back for the sake of another one, and passes when it is made again at once.
     """
 
     transient = False
+    conflict = False
 
 
 class SchemaError(StorageError):

@@ -11,7 +11,7 @@ from models import runs
 from models.breaker import Server, server_of
 from models.checks import check_session_id
 from models.claims import Reviewed, Skip, claim
-from models.engine import get_engine, transaction
+from models.engine import get_engine, in_transaction
 from models.errors import BrokerError, FoldFailed, InputTooLong, StorageError, TransientFailure
 from models.nodes import SummaryNode
 from models.runs import Claim, Count, Fold, LostLease, Usage
@@ -105,8 +105,7 @@ class L2Runner:
     # ------------------------------------------------------------------------------------------ 1 to 3
 
     def _count(self) -> Count:
-        with transaction(self._engine) as connection:
-            return runs.count(connection, self._session_id, self._settings.mneme)
+        return in_transaction(self._engine, lambda c: runs.count(c, self._session_id, self._settings.mneme))
 
     def _claim(self, counted: Count) -> Claim | Reviewed | Skip:
         budget = prompt.input_budget(self._settings)
@@ -159,8 +158,7 @@ class L2Runner:
 
     def _halve(self, claimed: Claim) -> Claim:
         smaller = replace(claimed, batch=claimed.batch[: len(claimed.batch) // 2])
-        with transaction(self._engine) as connection:
-            runs.shrink(connection, claimed, smaller.batch)
+        in_transaction(self._engine, lambda connection: runs.shrink(connection, claimed, smaller.batch))
         self._log("input too long, batch halved", smaller, nodes=len(smaller.batch))
         return smaller
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Engine
 
 from models.breaker import server_of
-from models.engine import get_engine, transaction
+from models.engine import get_engine, in_transaction, transaction
 from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
-from models.sweeping import Taken, expire_leases, give_back, sweep_once, unmark_if_time
+from models.sweeping import Swept, Taken, expire_leases, give_back, sweep_once, unmark_if_time
 from tasks.broker import publish, queue_length
 
 logger = logging.getLogger("mneme.sweep")
@@ -43,17 +43,13 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None) -> Swe
     settings = settings or get_settings()
     engine = engine or get_engine(settings)
     until = time.monotonic() + settings.schedules.sweep_seconds / 2
-    with transaction(engine) as connection:
-        expired = expire_leases(connection, settings.schedules.sweep_batch)
+    expired = in_transaction(engine, lambda connection: expire_leases(connection, settings.schedules.sweep_batch))
     unmarked = _count_everything(settings, engine)
     enqueued = marked = 0
     room = _room(settings)
     more = True
     while more and time.monotonic() < until:
-        with transaction(engine) as connection:
-            swept = sweep_once(
-                connection, settings.mneme, settings.schedules, server_of(settings), room=room - enqueued
-            )
+        swept = _round(settings, engine, room - enqueued)
         published = _publish(settings, engine, swept.taken)
         enqueued += published
         marked += swept.marked
@@ -71,6 +67,11 @@ def _count_everything(settings: Settings, engine: Engine) -> int | None:
     except StorageError as error:
         logger.warning("not everything could be counted, the next sweep tries again: %s", error)
         return None
+
+
+def _round(settings: Settings, engine: Engine, room: int) -> Swept:
+    server = server_of(settings)
+    return in_transaction(engine, lambda c: sweep_once(c, settings.mneme, settings.schedules, server, room=room))
 
 
 def _room(settings: Settings) -> int:
