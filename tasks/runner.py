@@ -178,6 +178,8 @@ class L2Runner:
     def _failed(self, claimed: Claim, failure: FoldFailed) -> None:
         self._log("fold failed", claimed, kind=failure.kind, error=failure)
         ended = ending.fail(self._engine, self._settings, claimed, failure, self._usage)
+        if ended.state != "failed":
+            self._log("lease lost, nothing written", claimed)
         self._log_breaker(ended)
         self._publish_again(ended)
 

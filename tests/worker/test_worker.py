@@ -193,6 +193,9 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_when_it_wakes(
             wait_until(lambda: results(one.log) or "raised" in one.log)
         # Whatever its call had brought: nothing was written, and nothing is said to have been.
         assert all(result["outcome"] == "lost_lease" for result in results(one.log))
+        told = [line for line in one.log.splitlines() if "lease lost" in line or "outcome=lost_lease" in line]
+        assert len(told) == 1
+        assert str(all_runs(engine, "s")[0].id) in told[0]
     assert [n.content for n in active(engine, "s")] == ["By call 2."]
     assert [r.state for r in all_runs(engine, "s")] == ["expired", "succeeded"]
     assert scalar("select count(*) from mneme.summary_nodes where level = 2") == 1
