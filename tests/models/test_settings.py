@@ -8,7 +8,7 @@ import tomli
 from sqlalchemy import make_url
 
 from models import SettingsError, load_settings
-from models.settings import Settings
+from models.settings import MnemeSettings, Settings
 from tests.support.processes import ROOT, celery, mneme, run
 
 
@@ -170,3 +170,10 @@ def test_every_process_stops_with_one_sentence_and_exit_code_2(command: list[str
     assert done.stderr.splitlines() == [
         "mneme: mneme.l2_snapshot_threshold in MNEME_MNEME__L2_SNAPSHOT_THRESHOLD: 1: expected greater than or equal to 2"
     ]
+
+
+@pytest.mark.parametrize("lease_seconds", [1, 4, 60, 61, 300, 86_400])
+def test_a_run_ends_before_its_lease_whatever_the_settings(lease_seconds: float) -> None:
+    """FAILURES 4: a holder that is in its time is never robbed."""
+    run_seconds = MnemeSettings(lease_seconds=lease_seconds).run_seconds
+    assert run_seconds == lease_seconds - min(15, lease_seconds / 4)

@@ -1,6 +1,7 @@
 """The sweep: everything due is found from the rows, once, whatever was lost."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import redis
 from sqlalchemy import Engine, text
 
 from models import load_settings, runs, transaction
+from models.breaker import server_of
 from models.settings import Settings
 from models.sweeping import sweep_once
 from tasks.sweep import sweep
 from tests.models.test_claims import SERVER, commit, expire, fail, must_claim
+from tests.support.broker import enqueued
 from tests.support.processes import wait_until
 from tests.support.snapshots import all_runs, write
 
@@ -223,3 +226,42 @@ def test_a_sweep_takes_more_than_one_round_and_the_oldest_first(
     report = sweep(small, engine)
     assert (report.enqueued, report.marked) == (2, 6)
     wait_until(lambda: broker.llen("mneme") == 2)
+
+
+def test_an_open_breaker_is_obeyed_and_tried_with_one_session(
+    engine: Engine, environ: dict[str, str], broker: redis.Redis, scalar: Callable[..., Any]
+) -> None:
+    settings = load_settings(environ | {"MNEME_SCHEDULES__GRACE_SECONDS": "0", "MNEME_LLM__MODEL": "m"})
+    for session_id in ("a", "b", "c"):
+        write(engine, session_id, range(5))
+    scalar(
+        "insert into mneme.breakers (base_url, model, held_until) values (:url, 'm', now() + interval '1 h')",
+        url=server_of(settings).base_url,
+    )
+    assert (sweep(settings, engine).enqueued, unswept(scalar)) == (0, 15)  # held is not forgotten
+    scalar("update mneme.breakers set held_until = now()")
+    assert sweep(settings, engine).enqueued == 1
+    scalar("update mneme.breakers set probe_expires_at = now() + interval '1 min'")
+    assert sweep(settings, engine).enqueued == 0
+    scalar("delete from mneme.breakers")
+    assert sweep(settings, engine).enqueued == 2
+    assert enqueued(broker, 3) == ["a", "b", "c"]
+
+
+def test_a_queue_that_the_workers_do_not_keep_up_with_is_not_filled_with_copies(
+    engine: Engine, environ: dict[str, str], broker: redis.Redis
+) -> None:
+    """FAILURES 11: without workers the queue stays as long as a sweep's batch, however often beat comes round."""
+    settings = load_settings(
+        environ | {
+            "MNEME_SCHEDULES__GRACE_SECONDS": "0", "MNEME_SCHEDULES__SWEEP_BATCH": "8",
+            "MNEME_SCHEDULES__SWEEP_SECONDS": "1", "MNEME_SCHEDULES__REQUEUE_SECONDS": "1",
+        }
+    )  # fmt: skip
+    for number in range(20):
+        write(engine, f"s{number:02}", range(5))
+    for _ in range(3):
+        sweep(settings, engine)
+        time.sleep(1.1)
+    assert broker.llen("mneme") == 8
+    assert enqueued(broker, 8) == [f"s{number:02}" for number in range(8)]  # the oldest
