@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 STORE_AND_JOB := $(addprefix tests/,models/test_store.py models/test_schema.py models/test_claims.py models/test_breaker.py \
 	models/test_memory.py tasks/test_runner.py tasks/test_sweep.py)
 
-.PHONY: demo test lint format install clean
+.PHONY: demo test chaos lint format install clean
 
 ## demo: from nothing to a folded memory (sets up .venv at the first call)
 demo: $(DEMO_INSTALLED)
@@ -32,6 +32,12 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+## chaos: everything is killed, frozen and emptied while snapshots are written; make chaos SEED=2 MINUTES=5
+SEED ?= 1
+MINUTES ?= 5
+chaos: $(INSTALLED)
+	$(BIN)/python -m benchmarks.chaos --seed $(SEED) --minutes $(MINUTES)
 
 ## install: the virtual environment with everything that development needs
 install: $(INSTALLED)

@@ -1,0 +1,169 @@
+"""Postgres, Redis, four workers and beat, each of which may be killed, frozen and started again."""
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from pathlib import Path
+
+import psycopg
+import redis
+
+from benchmarks.chaos.schedule import Fault, Kind
+from models import load_settings, make_engine, migrate
+from tests.support.servers import free_port
+from worker.embedded.children import Child, start
+from worker.embedded.programs import find_postgres, find_redis
+from worker.embedded.servers import start_postgres, start_redis
+
+WORKERS = 4
+LEASE_SECONDS = 8.0
+_QUICK = {
+    "MNEME_LLM__MODEL": "moody", "MNEME_LLM__TIMEOUT_SECONDS": "3", "MNEME_MNEME__LEASE_SECONDS": f"{LEASE_SECONDS}",
+    "MNEME_SCHEDULES__SWEEP_SECONDS": "1", "MNEME_SCHEDULES__GRACE_SECONDS": "1", "MNEME_SCHEDULES__REQUEUE_SECONDS": "3",
+    "MNEME_LLM__BREAKER_SECONDS": "2", "MNEME_DATABASE__POOL_SIZE": "3", "MNEME_WORKER__CONCURRENCY": "6",
+}  # fmt: skip
+
+
+class Stack:
+    """Everything that runs. Started and stopped from the main thread: the kernel ends children with the thread.
+
+    Args:
+        directory: where data and logs are.
+        sockets: a private directory with a short path.
+        model_url: whom the workers ask.
+    """
+
+    def __init__(self, directory: Path, sockets: Path, model_url: str) -> None:
+        self._directory, self._sockets = directory, sockets
+        self._ports = {"postgres": free_port(), "redis": free_port()}
+        self.children: dict[str, Child] = {}
+        self.injected: Counter[str] = Counter()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self.environ = os.environ | _QUICK | {
+            "DATABASE_URL": f"postgresql://postgres@127.0.0.1:{self._ports['postgres']}/mneme",
+            "REDIS_URL": f"redis://127.0.0.1:{self._ports['redis']}/0",
+            "OPENAI_BASE_URL": model_url,
+        }  # fmt: skip
+        self.settings = load_settings(self.environ)
+
+    def start(self) -> None:
+        """Start servers, schema, workers and beat."""
+        self._start_postgres()
+        self._start_redis()
+        engine = make_engine(self.settings.require_database_url(), pooled=False)
+        migrate(engine)
+        for number in range(WORKERS):
+            self._start_celery(f"worker{number}")
+        self._start_celery("beat")
+
+    def stop(self) -> None:
+        """Stop everything, servers last."""
+        for name in sorted(self.children, key=lambda name: name in ("postgres", "redis")):
+            child = self.children[name]
+            if not child.has_ended:
+                child.process.send_signal(signal.SIGCONT)
+            child.stop(20)
+
+    def look_after(self) -> None:
+        """Do what is to be done by now, and start again whatever has died."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            heappop(self._later)[2]()
+        for name, child in list(self.children.items()):
+            if child.has_ended and name not in ("postgres", "redis", "beat2"):
+                self._start_celery(name)
+
+    def calm_down(self) -> None:
+        """Undo every fault that lasts."""
+        while self._later:
+            heappop(self._later)[2]()
+        self.look_after()
+
+    def inject(self, fault: Fault) -> None:
+        """Make one thing go wrong."""
+        self.injected[fault.kind] += 1
+        worker = f"worker{fault.target}"
+        how: dict[Kind, Callable[[], None]] = {
+            "kill a worker": lambda: self._signal(worker, signal.SIGKILL),
+            "freeze a worker past its lease": lambda: self._freeze(worker, LEASE_SECONDS + 3),
+            "stop a worker politely": lambda: self._signal(worker, signal.SIGTERM),
+            "cut a worker off": lambda: self._signal(worker, signal.SIGQUIT),
+            "kill beat": lambda: self._signal("beat", signal.SIGKILL),
+            "a second beat": self._second_beat,
+            "empty redis": self._empty_redis,
+            "kill redis": lambda: self._again("redis", signal.SIGKILL, self._start_redis, 1.0),
+            "freeze redis": lambda: self._freeze("redis", 4),
+            "restart postgres": lambda: self._again("postgres", signal.SIGINT, self._start_postgres, 2.0),
+            # At once and without a checkpoint: what was committed is in its log, and nothing else.
+            "kill postgres": lambda: self._again("postgres", signal.SIGQUIT, self._start_postgres, 1.0),
+            "end connections": self._end_connections,
+        }
+        how[fault.kind]()
+
+    # -------------------------------------------------------------------------------------------- how
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        if not self.children[name].has_ended:
+            self.children[name].process.send_signal(number)
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        heappush(self._later, (time.monotonic() + seconds, id(what), what))
+
+    def _freeze(self, name: str, seconds: float) -> None:
+        frozen = self.children[name]
+        self._signal(name, signal.SIGSTOP)
+        self._after(seconds, lambda: None if frozen.has_ended else frozen.process.send_signal(signal.SIGCONT))
+
+    def _again(self, name: str, how: signal.Signals, begin: Callable[[], None], seconds: float) -> None:
+        child = self.children[name]
+        if child.has_ended:  # it is on its way back already
+            return
+        child.process.send_signal(signal.SIGCONT)
+        child.process.send_signal(how)
+        child.process.wait(30)
+        self._after(seconds, begin)
+
+    def _second_beat(self) -> None:
+        if "beat2" in self.children:
+            return
+        self._start_celery("beat2")
+        self._after(6, lambda: self.children.pop("beat2").stop(10))
+
+    def _empty_redis(self) -> None:
+        try:
+            with redis.Redis(port=self._ports["redis"], socket_timeout=2) as client:
+                client.flushall()
+        except redis.RedisError:
+            self.injected["empty redis"] -= 1  # it was down just then
+
+    def _end_connections(self) -> None:
+        end = (
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'mneme' and pid <> pg_backend_pid()"
+        )
+        url = self.settings.require_database_url().replace("+psycopg", "")
+        try:
+            with psycopg.connect(url, autocommit=True, connect_timeout=2) as connection:
+                connection.execute(end)
+        except psycopg.OperationalError:
+            self.injected["end connections"] -= 1
+
+    def _start_postgres(self) -> None:
+        options = {"listen_addresses": "127.0.0.1", "port": str(self._ports["postgres"]), "max_connections": "200"}
+        child, _ = start_postgres(find_postgres("auto"), self._directory, self._sockets, options)
+        self.children["postgres"] = child
+
+    def _start_redis(self) -> None:
+        options = {"port": str(self._ports["redis"]), "bind": "127.0.0.1"}
+        self.children["redis"] = start_redis(find_redis("auto"), self._directory, self._sockets, options)[0]
+
+    def _start_celery(self, name: str) -> None:
+        named = ["worker", "-n", f"{name}@chaos", "--without-mingle", "--without-gossip"]
+        what = ["beat"] if name.startswith("beat") else named
+        program = [sys.executable, "-m", "celery", "-A", "worker", *what, "-l", "info"]
+        log = self._directory / f"{name}.log"
+        self.children[name] = start(
+            name, program, log, stop_signal=signal.SIGTERM, orphan_signal=signal.SIGKILL, environ=self.environ
+        )
