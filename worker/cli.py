@@ -1,6 +1,6 @@
 """The ``mneme`` command. Heavy imports stand where they are used, so that it starts at once."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,25 @@ from worker.commands.retry import retry
 from worker.commands.status import status
 from worker.commands.tree import tree
 from worker.commands.up import up
-from worker.exits import or_exit
+from worker.exits import INTERRUPTED, or_exit
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(click.Group):
+    """Ends on Ctrl-C with the exit code that shells expect, in every command."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("mneme: interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from None
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mneme-worker", prog_name="mneme")
 def main() -> None:
     """The memory worker behind long-running LLM agents.
@@ -42,7 +54,9 @@ def migrate() -> None:
     from models.migrate import migrate as bring_up_to_date
 
     before, after = or_exit(lambda: bring_up_to_date(_engine()))
-    click.echo(f"schema mneme: {after}" if before == after else f"schema mneme: {before or 'nothing'} -> {after}")
+    click.echo(
+        f"schema mneme: {after}, up to date" if before == after else f"schema mneme: {before or 'nothing'} -> {after}"
+    )
 
 
 @main.command()

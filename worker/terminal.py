@@ -1,7 +1,9 @@
 """What may reach a terminal: no control character, escape sequence or mark that turns the direction of the line."""
 
+import shutil
 import sys
 import unicodedata
+from pathlib import Path
 from typing import TextIO
 
 
@@ -32,3 +34,15 @@ def encodable(text: str, stream: TextIO | None = None) -> str:
     """Return the text with what the stream's encoding lacks written as escapes, so that printing it cannot fail."""
     encoding = (stream or sys.stdout).encoding or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def program_name() -> str:
+    """Return what to type to run this program: its name where the shell finds it, else its path from here."""
+    program = Path(sys.argv[0])
+    found = shutil.which(program.name)
+    if found and program.exists() and Path(found).samefile(program):
+        return program.name
+    try:
+        return str(program.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(program)

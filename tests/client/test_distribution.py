@@ -100,6 +100,17 @@ mneme_client.enqueue("clash")
 with psycopg.connect(sys.argv[1]) as connection:
     assert [node.id for node in mneme_client.active(connection, "clash")] == [node_id]
     print(mneme_client.memory(connection, "clash", 1000))
+
+import sqlalchemy.orm
+try:
+    import greenlet
+except ImportError:
+    engine = sqlalchemy.create_engine(sys.argv[1])
+    with sqlalchemy.orm.Session(engine) as session, session.begin():
+        mneme_client.write_snapshot(session, "clash", 11, 20, "Written without greenlet.")
+    with engine.connect() as connection:
+        print(mneme_client.memory(connection, "clash", 1000))
+    engine.dispose()
 """
 
 
@@ -111,7 +122,7 @@ def test_the_wheel_beside_packages_called_models_tasks_and_worker(
     venv.create(home, with_pip=True)
     install = [
         *(home / "bin" / "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel),
-        "psycopg[binary]",  # the app's own driver; no SQLAlchemy, no Django
+        *("psycopg[binary]", "sqlalchemy"),  # the app's own; without asyncio and so without greenlet, and no Django
     ]
     kept = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_", "REQUESTS_"))}
     done = subprocess.run(install, env=clean_environ(kept), cwd=home, capture_output=True, text=True)
@@ -124,4 +135,5 @@ def test_the_wheel_beside_packages_called_models_tasks_and_worker(
     ran = run([str(home / "bin" / "python"), "-W", "error", "main.py", database_url], {"REDIS_URL": redis_url}, cwd=app)
     assert ran.returncode == 0, ran.stderr
     assert "Written beside packages of the same names." in ran.stdout
-    assert enqueued(broker, 1) == ["clash"]
+    assert "Written without greenlet." in ran.stdout
+    assert enqueued(broker, 2) == ["clash", "clash"]

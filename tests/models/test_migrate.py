@@ -36,7 +36,7 @@ def test_the_command_migrates_and_may_be_run_again(empty_url: str) -> None:
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout == f"schema mneme: nothing -> {known_revisions()[-1]}\n"
     second = run(mneme("migrate"), {"DATABASE_URL": empty_url})
-    assert (second.returncode, second.stdout) == (0, f"schema mneme: {known_revisions()[-1]}\n")
+    assert (second.returncode, second.stdout) == (0, f"schema mneme: {known_revisions()[-1]}, up to date\n")
 
 
 def test_two_processes_may_migrate_at_once(empty_url: str, empty: Engine) -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from worker.exits import NEGATIVE, or_exit
+from worker.exits import INTERRUPTED, NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
     from models.importing import Imported
 
-INTERRUPTED = 130
 ENQUEUE_SECONDS = 10.0
 
 # Beyond so many the sweep is left to find the rest, rather than to hold the ids of all in memory.
@@ -86,7 +85,7 @@ def _import(file: BinaryIO, total: _Sum) -> None:
             for imported in batches:
                 _take(imported, total, _say)
             return
-        with click.progressbar(batches, length=size, label="importing", file=sys.stderr) as bar:
+        with click.progressbar(batches, length=size, label="importing", file=sys.stderr, width=24) as bar:
             for imported in batches:
                 # The bar's line is cleared for each report; with the next update it stands below.
                 _take(imported, total, lambda line: _say(f"\r\x1b[K{line}"))

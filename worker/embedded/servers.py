@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ import psycopg
 import redis
 
 from models.errors import MnemeError, SettingsError
-from worker.embedded.children import Child, command, not_root, start
+from worker.embedded.children import Child, not_root, start
 from worker.embedded.programs import PostgresPrograms
 
 START_SECONDS = 30.0
@@ -113,18 +112,24 @@ def _initialise(programs: PostgresPrograms, directory: Path, log: Path) -> None:
                 f" {programs.major_version}: choose another data directory, or set embedded.servers"
             )
         return
+    if directory.exists() and any(directory.iterdir()):
+        raise SettingsError(f"{directory} holds something that is no data of Postgres: choose another data directory")
     directory.mkdir(mode=0o700, exist_ok=True)
     if not_root() == "nobody":
         shutil.chown(directory, "nobody")
     initdb = [programs.initdb, "-D", str(directory), "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-locale"]
-    done = subprocess.run(
-        command(initdb, orphan_signal=signal.SIGTERM, user=not_root()), capture_output=True, text=True, check=False
-    )
-    log.write_text(done.stdout + done.stderr, encoding="utf-8")
-    if done.returncode != 0:
+    child = start("initdb", initdb, log, stop_signal=signal.SIGTERM, user=not_root())
+    try:
+        failed = child.process.wait() != 0
+    except BaseException:
+        # With all that it started, which would otherwise go on writing where we clean up.
+        child.kill_group()
         shutil.rmtree(directory, ignore_errors=True)
-        last = (done.stderr.strip() or "no reason given").splitlines()[-1]
-        raise MnemeError(f"Postgres could not set up its data in {directory}: {last}")
+        raise
+    if failed:
+        said = child.last_lines(3)
+        shutil.rmtree(directory, ignore_errors=True)  # it was empty, or not there, before us
+        raise MnemeError(f"Postgres could not set up its data in {directory}: {said}")
 
 
 def _wait_until_ready(child: Child, ready: Callable[[], None], not_yet: type[Exception]) -> None:
@@ -134,14 +139,17 @@ def _wait_until_ready(child: Child, ready: Callable[[], None], not_yet: type[Exc
         MnemeError: it ended, or did not answer in time; the message has the end of its log.
     """
     until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return ready()
-        except not_yet as error:
-            if child.has_ended or time.monotonic() > until:
-                said = child.last_lines()
-                child.stop(5)
-                raise MnemeError(
-                    f"{child.name} did not start: {error}\nIts log {child.log} ends with:\n{said}"
-                ) from None
-        time.sleep(0.05)
+    try:
+        while True:
+            try:
+                return ready()
+            except not_yet as error:
+                if child.has_ended or time.monotonic() > until:
+                    said = child.last_lines()
+                    raise MnemeError(
+                        f"{child.name} did not start: {error}\nIts log {child.log} ends with:\n{said}"
+                    ) from None
+            time.sleep(0.05)
+    except BaseException:
+        child.stop(10)
+        raise

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from worker.embedded.children import Child, start
 from worker.embedded.programs import find_postgres, find_redis, has_flower
 from worker.embedded.servers import socket_directory, start_postgres, start_redis
 
+_POSTGRES_PORT, _REDIS_PORT = 54_320, 63_790  # near the usual ones, and not in the way of a server of the machine's
+_WORKER_SECONDS = 30.0
 _PATIENCE_SECONDS = {"worker": 20.0, "postgres": 30.0}
 
 
@@ -30,6 +33,8 @@ class Stack:
         environ: the settings; addresses of servers in them are used instead of servers of our own.
         tell: called with a line for each thing that is up.
         flower: whether to start Flower, if it is installed.
+        tcp: whether its servers listen on the loopback too, for clients that know no unix sockets. Without a password: for
+            every user of this machine.
 
     Raises:
         SettingsError: settings that are wrong, or programs that are not there.
@@ -40,8 +45,10 @@ class Stack:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     tell: Callable[[str], None] = lambda _: None
     flower: bool = True
+    tcp: bool = False
     children: list[Child] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
+    addresses: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "Stack":
         """Start everything; what had started is stopped again when something does not."""
@@ -71,6 +78,19 @@ class Stack:
         self._places.close()
         os.close(self._lock)
 
+    def wait_for_worker(self) -> None:
+        """Wait until the worker takes jobs; at most half a minute.
+
+        Raises:
+            MnemeError: it ended.
+        """
+        worker = next(child for child in self.children if child.name == "worker")
+        until = time.monotonic() + _WORKER_SECONDS
+        while b" ready." not in worker.log.read_bytes() and time.monotonic() < until:
+            if worker.has_ended:
+                raise MnemeError(f"the worker did not start, its log {worker.log} ends with:\n{worker.last_lines()}")
+            time.sleep(0.05)
+
     def ended(self) -> Child | None:
         """Return a child that has ended by itself, if there is one."""
         return next((child for child in self.children if child.has_ended), None)
@@ -83,14 +103,21 @@ class Stack:
         source = given.embedded.servers
         sockets = self._places.enter_context(socket_directory(self.data))
         if given.database.url is None and source != "environment":
-            child, added["DATABASE_URL"] = start_postgres(find_postgres(source), self.data, sockets)
+            port = _free_port(_POSTGRES_PORT) if self.tcp else None
+            listen = {"listen_addresses": "127.0.0.1", "port": str(port)} if port else {}
+            child, url = start_postgres(find_postgres(source), self.data, sockets, listen)
             self.children.append(child)
+            added["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{port}/mneme" if port else url
         if given.broker.url is None and source != "environment":
-            child, added["REDIS_URL"] = start_redis(find_redis(source), self.data, sockets)
+            port = _free_port(_REDIS_PORT) if self.tcp else None
+            listen = {"port": str(port), "bind": "127.0.0.1"} if port else {}
+            child, url = start_redis(find_redis(source), self.data, sockets, listen)
             self.children.append(child)
+            added["REDIS_URL"] = f"redis://127.0.0.1:{port}/0" if port else url
         if given.llm.model is None:
             added["MNEME_LLM__MODEL"] = EXTRACT
         self.environ = {**self.environ, **added}
+        self.addresses = {name: added[name] for name in ("DATABASE_URL", "REDIS_URL") if name in added}
         self.settings = load_settings(self.environ)
         for name, variable in (("Postgres", "DATABASE_URL"), ("Redis", "REDIS_URL")):
             self.tell(f"{name:<9} {added.get(variable, f'as given by {variable} or the settings')}")
@@ -111,7 +138,7 @@ class Stack:
             self._celery("flower", "flower", "--address=127.0.0.1", f"--port={port}")
             self.tell(f"Flower    http://127.0.0.1:{port}")
         else:
-            self.tell("Flower    not installed: pip install 'mneme-worker[flower]'")
+            self.tell("Flower    not installed: pip install flower")
 
     def _celery(self, name: str, *arguments: str, orphan_signal: signal.Signals = signal.SIGTERM) -> None:
         program = [sys.executable, "-m", "celery", "-A", "worker", *arguments]
@@ -131,4 +158,4 @@ def _free_port(wanted: int) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise MnemeError("this machine has no free port for Flower")
+    raise MnemeError("this machine has no free port")

@@ -2,11 +2,10 @@
 
 import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Connection, DateTime, Integer, Text, TextClause, bindparam, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.types import TypeEngine
 
@@ -14,6 +13,10 @@ from mneme_client.drivers.choice import Rows
 from mneme_client.refusals import refusal
 from mneme_client.requests import Request
 from mneme_client.sending import enqueue_committed
+
+if TYPE_CHECKING:
+    # Not at run time: without greenlet, which SQLAlchemy 2.1 does not install by itself, the import fails.
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 _WRITTEN = "mneme_client.written"
 """Key of ``Session.info`` under which the ids of the sessions written to in this transaction stand, in order."""
@@ -66,14 +69,12 @@ class SqlalchemyDriver:
 class AsyncSqlalchemyDriver:
     """The same for asyncio."""
 
-    def __init__(self, target: AsyncSession | AsyncConnection) -> None:
+    def __init__(self, target: "AsyncSession | AsyncConnection") -> None:
         self._target = target
 
     async def run(self, request: Request) -> Rows:
         """Return the rows."""
-        if isinstance(self._target, AsyncSession):
-            return await self._target.run_sync(lambda session: SqlalchemyDriver(session).run(request))
-        return await self._target.run_sync(lambda connection: SqlalchemyDriver(connection).run(request))
+        return await self._target.run_sync(lambda inner: SqlalchemyDriver(inner).run(request))
 
 
 def _is_autocommit(connection: Connection) -> bool:
