@@ -45,7 +45,7 @@ insert into mneme.compaction_runs (id, session_id, level, lease_expires_at, stat
 insert into mneme.compaction_runs (session_id, level, lease_expires_at, state, finished_at, error_kind)
     select 's' || s, 2, now(), 'failed', now(), 'transient' from generate_series(1, {sessions}) s;
 insert into mneme.compaction_runs (session_id, level, lease_expires_at)
-    select 's' || s, 2, now() from generate_series(1, {sessions}, 100) s;
+    select 's' || s, 2, now() + interval '5 min' from generate_series(1, {sessions}, 100) s;
 
 insert into mneme.summary_nodes (id, session_id, level, span_start, span_end, started_at, ended_at, token_count, superseded_by,
                                  swept_at, dismissed_at, dismissed_reason, retired_at, retired_reason, replaced_by, run_id)

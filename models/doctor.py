@@ -1,6 +1,7 @@
 """The doctor: judges the rows against the rules of ``doctor_rules``, on one consistent state of the database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,9 +52,20 @@ def diagnose(engine: Engine, settings: Settings) -> list[Finding]:
     Raises:
         StorageError: the database is out of reach, refused, or took more than 10 minutes for one rule.
     """
-    options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-    with transaction(engine.execution_options(**options), statement_seconds=STATEMENT_SECONDS) as connection:
+    with one_state(engine) as connection:
         return examine(connection, settings)
+
+
+@contextmanager
+def one_state(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that reads one state of the database, whatever is written meanwhile, and can write nothing.
+
+    Raises:
+        StorageError: the database is out of reach or refused.
+    """
+    snapshot = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    with transaction(snapshot, statement_seconds=STATEMENT_SECONDS) as connection:
+        yield connection
 
 
 def examine(connection: Connection, settings: Settings, rules: Sequence[Rule] = RULES) -> list[Finding]:
@@ -71,9 +83,7 @@ def examine(connection: Connection, settings: Settings, rules: Sequence[Rule] = 
     return [_judge(connection, rule, sound, _parameters(settings)) for rule in rules]
 
 
-def _judge(
-    connection: Connection, rule: Rule, sound: set[SchemaObject], parameters: dict[str, int | float]
-) -> Finding:
+def _judge(connection: Connection, rule: Rule, sound: set[SchemaObject], parameters: dict[str, int | float]) -> Finding:
     missing = tuple(wanted for wanted in rule.enforced_by if wanted not in sound)
     if rule.statement is None:
         return Finding(rule, len(missing), missing=missing)

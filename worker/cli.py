@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from worker.commands.demo import demo
+from worker.commands.doctor import doctor
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
 from worker.commands.tree import tree
@@ -26,6 +27,7 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(doctor)
 main.add_command(import_file)
 main.add_command(memory)
 main.add_command(tree)

@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 NEGATIVE = 1
 WRONG_USAGE = 2
+INTERRUPTED = 130
 
 
 def exit_code(error: "MnemeError") -> int:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from worker.exits import NEGATIVE, or_exit
+from worker.exits import INTERRUPTED, NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
     from models.importing import Imported
 
-INTERRUPTED = 130
 ENQUEUE_SECONDS = 10.0
 
 # Beyond so many the sweep is left to find the rest, rather than to hold the ids of all in memory.
