@@ -53,14 +53,14 @@ _COVERAGE = (
     Rule(
         name="superseded_has_successor",
         must_hold="a superseded node was folded into the node that it names",
-        advice="Its memory is hidden and nothing stands for it: set its superseded_by to null and it will be folded again.",
+        advice="Its memory is hidden and nothing stands for it: set its superseded_by to null and it waits again.",
         statement=doctor_sql.SUPERSEDED_HAS_SUCCESSOR,
         enforced_by=(_constraint(_NODES, "summary_nodes_successor_was_made_from_it"),),
     ),
     Rule(
         name="folded_once",
         must_hold="a node in memory was made from no node that another one supersedes",
-        advice="The same memory is told twice: retire this node or the other, unless it alone covers something.",
+        advice="The same memory is told twice: retire this node if it supersedes nothing, else read both and undo one fold.",
         statement=doctor_sql.FOLDED_ONCE,
     ),
     Rule(
@@ -268,7 +268,7 @@ _LIFE = (
     Rule(
         name="guards_are_on",
         must_hold="the triggers that refuse wrong rows are there and enabled",
-        advice="Wrong rows are no longer refused: enable them again, with `alter table ... enable trigger all`.",
+        advice="Wrong rows are no longer refused: `alter table ... enable trigger all`; what is gone, put back.",
         enforced_by=(
             SchemaObject("trigger", "messages", "messages_append_only"),
             SchemaObject("trigger", "message_parts", "parts_append_only"),
