@@ -18,7 +18,7 @@ from models.doctor_sql import PREPARE
 from tests.support.servers import postgres_server
 
 NODES_PER_SESSION = 187
-FILL = Path(__file__).with_suffix("").with_name("doctor_fill.sql")
+FILL = Path(__file__).with_name("doctor_fill.sql")
 FLOOR = text("""
     select count(*), sum(octet_length(p.content)), sum(n.token_count)
       from mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0

@@ -19,7 +19,7 @@ PREPARE = text(
 
 
 def _broken(violators: str) -> TextClause:
-    """Return a statement that counts the violators and tells the first ids, without holding them all in memory twice."""
+    """Return a statement that counts the violators and tells the first ids; a long list stays in a file of Postgres."""
     return text(f"""
         with violators (id) as materialized ({violators})
         select (select count(*) from violators) as violations,
