@@ -9,6 +9,9 @@ import re
 MAX_CONTENT_BYTES = 32_768
 MAX_SESSION_ID_BYTES = 255
 
+CANNOT_SHRINK_TOKENS = 200
+"""Inputs of a fold of fewer tokens than this cannot be made smaller, and may become as large as this."""
+
 # Listed one by one, because what [[:space:]] matches in Postgres depends on the locale of the database.
 # White space of Unicode, and what is invisible without being white space: soft hyphen, zero-width and directional marks,
 # fillers, variation selectors, tags, the empty Braille pattern.

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 from models.errors import ContentFailure
 from models.nodes import SummaryNode
-from models.text import MAX_CONTENT_BYTES, byte_length, clean_text, estimate_tokens, is_blank
+from models.text import CANNOT_SHRINK_TOKENS, MAX_CONTENT_BYTES, byte_length, clean_text, estimate_tokens, is_blank
 from tasks.model import EVERYTHING_OK, SAVE_SNAPSHOT, ModelAnswer
-
-CANNOT_SHRINK_TOKENS = 200
-"""Inputs of fewer tokens than this cannot be made smaller, and may become as large as this."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def test_every_dependency_is_used_and_pinned() -> None:
         assert name.lower() in pins
 
 
-COMMANDS = ["migrate", "grant", "import", "memory", "tree"]
+COMMANDS = ["doctor", "migrate", "grant", "import", "memory", "tree"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)])

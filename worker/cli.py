@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worker.commands.demo import demo
+from worker.commands.doctor import doctor
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
 from worker.commands.retry import retry
@@ -40,6 +41,7 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(doctor)
 main.add_command(import_file)
 main.add_command(memory)
 main.add_command(retry)
