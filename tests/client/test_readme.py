@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from tests.support.broker import enqueued
 from tests.support.processes import ROOT
-from tests.support.snapshots import active
+from tests.support.snapshots import DAY_ONE, active
 
 README = (ROOT / "client" / "README.md").read_text()
 SNIPPETS = dict(re.findall(r"## (\w+)\n(?:(?!```).)*```python\n(.*?)```", README, re.DOTALL))
@@ -29,6 +29,7 @@ def test_there_is_one_for_each_library() -> None:
 @pytest.mark.usefixtures("django_db")
 def test_a_snippet_works(name: str, database_url: str, engine: Engine, hints: redis.Redis) -> None:
     names: dict[str, Any] = {"engine": engine, "Session": Session, "psycopg": psycopg, "database_url": database_url}
+    names |= {"first_message_at": DAY_ONE, "last_message_at": DAY_ONE}
     if name == "asyncio":
         names |= {"engine": create_async_engine(database_url, poolclass=NullPool), "AsyncSession": AsyncSession}
         exec("async def main():\n" + textwrap.indent(SNIPPETS[name], "    "), names)

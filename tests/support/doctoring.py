@@ -8,18 +8,20 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from models import Settings, SummaryDAGStore, SummaryNode, runs, transaction
+from models.breaker import Server
 from models.claims import InputBudget, claim
 from models.runs import Claim, Fold, Usage
 from models.settings import MnemeSettings
 from tests.support.snapshots import snapshot, write
 
+SERVER = Server("http://model.test/v1", "m")
 SETTINGS = Settings(mneme=MnemeSettings(max_level=3))
 
 
 def must_claim(engine: Engine, session_id: str) -> Claim:
     with transaction(engine) as connection:
         counted = runs.count(connection, session_id, SETTINGS.mneme)
-    claimed = claim(engine, counted, SETTINGS.mneme, InputBudget(90_000, 80), worker="w", model="m")
+    claimed = claim(engine, counted, SETTINGS.mneme, InputBudget(90_000, 80), worker="w", server=SERVER)
     assert isinstance(claimed, Claim), claimed
     return claimed
 

@@ -19,7 +19,8 @@ from worker.terminal import encodable, visible
 def memory(session_id: str, token_budget: int, as_json: bool) -> None:
     """Print what an agent with a context of N tokens should carry of SESSION.
 
-    Long-term memory gets mneme.l2_budget_fraction of the N tokens, recent memory mneme.l1_budget_fraction. On a terminal,
+    Long-term memory gets mneme.l2_budget_fraction (0.05) of the N tokens, recent memory mneme.l1_budget_fraction (0.15); each
+    holds at least its newest node, even where that alone takes more. On a terminal,
     control characters in the text are shown as escapes; into a file or a pipe it goes as it is.
     """
     told = or_exit(lambda: _read(session_id, token_budget))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 from sqlalchemy import Engine
 
 from models import make_engine
@@ -134,6 +135,47 @@ def test_what_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, environ: 
     assert processes_below(tmp_path / "data") == []
 
 
+def test_a_directory_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "data" / "postgres" / "a.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("precious")
+    done = run(mneme("up", "--data", str(tmp_path / "data")), {})
+    assert done.returncode == 2
+    assert "holds something that is no data of Postgres: choose another data directory" in done.stderr
+    assert theirs.read_text() == "precious"
+
+
+def test_servers_on_the_loopback_for_clients_that_know_no_sockets(tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    with process(mneme("up", "--data", str(tmp_path / "data"), "--tcp"), QUICK, log) as running:
+        running.wait_for_log("Ready.", 60)
+        urls = dict(re.findall(r"export (\w+)=(\S+)", running.log))
+        assert re.fullmatch(r"postgresql://postgres@127\.0\.0\.1:\d+/mneme", urls["DATABASE_URL"])
+        with redis.Redis.from_url(urls["REDIS_URL"]) as client:
+            assert client.ping()
+        engine = make_engine(database_url(urls["DATABASE_URL"]), pooled=False)
+        write(engine, "s", range(5))
+        wait_until(lambda: [n.level for n in active(engine, "s")] == [2], 30, "a fold")
+
+
+@pytest.mark.parametrize("after_seconds", [0.6, 1.1, 1.6, 2.2, 3.0])
+def test_a_demo_that_is_interrupted_leaves_nothing(after_seconds: float, tmp_path: Path) -> None:
+    with process(mneme("demo"), {"TMPDIR": str(tmp_path)}, tmp_path / "demo.log") as running:
+        time.sleep(after_seconds)
+        running.popen.send_signal(signal.SIGINT)
+        running.popen.wait(30)
+    assert "Traceback" not in running.log or after_seconds < 1  # Python itself was still starting
+    wait_until(lambda: processes_below(tmp_path) == [], 10, "every process to be gone")
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.log"]
+    if "Starting Postgres" in running.log and "Next:" not in running.log:
+        assert running.popen.returncode == 130
+
+
+def test_a_model_without_a_key_is_said_to_be_left_out(tmp_path: Path) -> None:
+    done = run(mneme("demo"), {"MNEME_LLM__MODEL": "gpt-x", "TMPDIR": str(tmp_path)}, timeout_seconds=120)
+    assert "There is no OPENAI_API_KEY for the model gpt-x: the extract folds instead." in done.stdout
+
+
 def test_data_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "postgres").mkdir(parents=True)
     (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("9.6\n")
@@ -158,7 +200,7 @@ def test_the_demo_ends_with_the_tree_and_leaves_nothing(servers: str, tmp_path: 
     assert "32 snapshots, 6 folds;" in done.stdout
     assert "# Long-term memory" in done.stdout
     assert "|-- L2  messages 1 to 177" in done.stdout
-    assert "with model extract." in done.stdout
+    assert "with model extract, " in done.stdout
     assert "\x1b[" not in done.stdout
     assert processes_below(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
