@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ from sqlalchemy.orm import Session, sessionmaker
 from models import SummaryDAGStore, load_settings, make_engine, migrate
 from models.settings import Settings
 from tests.support.servers import Postgres, postgres_server, redis_server
+
+# A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The developer's own settings must not reach the tests.
 for name in list(os.environ):
