@@ -38,13 +38,13 @@ def server_of(settings: Settings) -> Server:
     return Server("" if model == EXTRACT else redact(settings.llm.base_url or OPENAI), model)
 
 
-def take_probe(connection: Connection, server: Server, run_id: UUID, lease_seconds: float) -> bool:
+def take_probe(connection: Connection, server: Server, run_id: UUID) -> bool:
     """Take the one call that is let through when the breaker's time is up; say whether we got it.
 
-    A probe that never comes back, because its worker died, is given up with its lease.
+    It is taken for as long as the run is running: a probe that never comes back is given up with its lease.
     """
-    taken = connection.execute(sql.TAKE_PROBE, server.key | {"run_id": run_id, "lease_seconds": lease_seconds})
-    return taken.rowcount == 1
+    connection.execute(sql.LOCK_BREAKER, server.key)
+    return connection.execute(sql.TAKE_PROBE, server.key | {"run_id": run_id}).rowcount == 1
 
 
 def note_answer(connection: Connection, server: Server) -> bool:

@@ -116,7 +116,7 @@ def _claim(
     batch, too_large = _choose(connection, now, holds, settings, budget)
     if too_large:
         return _review(connection, run_id, now, holds, node_ids(too_large), "too_large", settings)
-    if holds.probing and not take_probe(connection, server, run_id, settings.lease_seconds):
+    if holds.probing and not take_probe(connection, server, run_id):
         raise _NotClaimed(Skip("held", level, counted.uncovered))
     attempt = _begin(connection, run_id, holds, node_ids(batch), settings)
     return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered, server)

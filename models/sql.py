@@ -18,13 +18,17 @@ UNCOVERED = "n.superseded_by is null and n.dismissed_at is null and n.retired_at
 # A declined node may ride along with the next fold, but is never counted.
 _DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded and n.dismissed_reason = 'declined'"
 
+# The one call that an open breaker lets through is under way. However its run ends, the next may try.
+PROBE_RUNS = """exists (select from mneme.compaction_runs p where p.id = b.probe_run_id
+                               and p.state = 'running' and p.lease_expires_at >= clock_timestamp())"""
+
 # The one predicate for what keeps a session that is due from being folded now; null: nothing does. Claim, sweep and
 # status all use it, on the session s, the newest run r of the level to be made, and the breaker b of the model's server.
 # A run whose lease has passed holds nothing: the next claim closes it.
-HOLD = """case when s.paused_at is not null then 'paused'
+HOLD = f"""case when s.paused_at is not null then 'paused'
             when r.state = 'running' and r.lease_expires_at >= clock_timestamp() then 'already_running'
             when r.retry_at > clock_timestamp() then 'backing_off'
-            when b.held_until > clock_timestamp() or b.probe_expires_at > clock_timestamp() then 'held' end"""
+            when b.held_until > clock_timestamp() or {PROBE_RUNS} then 'held' end"""
 
 # The breaker is open and its time is up: one call is let through to try.
 PROBING = "b.held_until is not null"
@@ -118,13 +122,15 @@ BEGIN_RUN = text("""
 
 FORGET_RETRY = text("update mneme.compaction_runs set retry_at = null where id = :run_id and retry_at is not null")
 
-# The breaker lets one call through: two claims wait for each other here, and the second finds the probe taken.
-TAKE_PROBE = text("""
-    update mneme.breakers
-       set probe_run_id = :run_id, changed_at = clock_timestamp(),
-           probe_expires_at = clock_timestamp() + make_interval(secs => :lease_seconds)
-     where base_url = :base_url and model = :model and held_until <= clock_timestamp()
-       and (probe_expires_at is null or probe_expires_at <= clock_timestamp())
+# The breaker lets one call through: two claims wait for each other at the lock. The next statement, and only that, sees
+# the run of whoever was first.
+LOCK_BREAKER = text("""
+    select from mneme.breakers where base_url = :base_url and model = :model for no key update
+""")
+
+TAKE_PROBE = text(f"""
+    update mneme.breakers b set probe_run_id = :run_id, changed_at = clock_timestamp()
+     where b.base_url = :base_url and b.model = :model and b.held_until <= clock_timestamp() and not {PROBE_RUNS}
 """)
 
 SHRINK_RUN = text("""
@@ -211,7 +217,7 @@ COUNT_FAILURE = text("""
 OPEN_BREAKER = text("""
     update mneme.breakers
        set held_until = clock_timestamp() + make_interval(secs => :seconds * power(2, least(openings, 4))),
-           openings = openings + 1, probe_run_id = null, probe_expires_at = null, changed_at = clock_timestamp()
+           openings = openings + 1, probe_run_id = null, changed_at = clock_timestamp()
      where base_url = :base_url and model = :model
        and (held_until is null and failures >= :failures or probe_run_id = :run_id)
 """)

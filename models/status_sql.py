@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
-from models.sql import HOLD, JOIN_BREAKER, UNCOVERED
+from models.sql import HOLD, JOIN_BREAKER, PROBE_RUNS, UNCOVERED
 
 _TEXTS = ARRAY(TEXT)
 
@@ -58,11 +58,11 @@ DISMISSED = text("""
      where count.nodes > 0
 """)
 
-BREAKERS = text("""
+BREAKERS = text(f"""
     select base_url, model, failures, error, held_until is not null as open,
            extract(epoch from held_until - clock_timestamp())::float8 as seconds_left,
-           coalesce(probe_expires_at > clock_timestamp(), false) as probing
-      from mneme.breakers order by base_url, model
+           {PROBE_RUNS} as probing
+      from mneme.breakers b order by base_url, model
 """)
 
 # ------------------------------------------------------------------------------------------------ retry
@@ -100,6 +100,6 @@ FORGET_ENQUEUED = text("""
 """).bindparams(bindparam("session_ids", type_=_TEXTS))
 
 PROBE_NOW = text("""
-    update mneme.breakers set held_until = clock_timestamp(), probe_expires_at = null, changed_at = clock_timestamp()
+    update mneme.breakers set held_until = clock_timestamp(), changed_at = clock_timestamp()
      where held_until is not null
 """)

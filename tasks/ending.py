@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from models import breaker, runs
 from models.engine import transaction
-from models.errors import ContentFailure, FoldFailed, StorageError, TransientFailure
+from models.errors import ContentFailure, FoldFailed, InputTooLong, StorageError, TransientFailure
 from models.runs import Claim, Count, Fold, LostLease, Usage
 from models.settings import Settings
 from tasks.answers import Declined
@@ -103,8 +103,8 @@ def _note_answer(connection: Connection, claim: Claim) -> Change | None:
 
 
 def _note_failure(connection: Connection, settings: Settings, claim: Claim, failure: FoldFailed) -> Change | None:
-    """Tell the breaker what a failure says of the model's server; an answer that cannot be used is an answer."""
-    if isinstance(failure, ContentFailure):
+    """Tell the breaker what a failure says of the model's server. An answer that cannot be used is an answer."""
+    if isinstance(failure, ContentFailure | InputTooLong):
         return _note_answer(connection, claim)
     opened = breaker.note_failure(connection, claim.server, failure, claim.session_id, claim.run_id, settings.llm)
     return "opened" if opened else None

@@ -77,8 +77,9 @@ class Stack:
                 self._start_celery(name)
 
     def calm_down(self) -> None:
-        """Undo every fault that lasts."""
+        """Undo every fault that lasts, and do what was put off."""
         while self._later:
+            time.sleep(max(0.0, self._later[0][0] - time.monotonic()))
             heappop(self._later)[2]()
         self.look_after()
 
@@ -93,13 +94,13 @@ class Stack:
             "cut a worker off": lambda: self._signal(worker, signal.SIGQUIT),
             "kill beat": lambda: self._signal("beat", signal.SIGKILL),
             "a second beat": self._second_beat,
-            "empty redis": self._empty_redis,
+            "empty redis": lambda: self._empty_redis(fault),
             "kill redis": lambda: self._again("redis", signal.SIGKILL, self._start_redis, 1.0),
             "freeze redis": lambda: self._freeze("redis", 4),
             "restart postgres": lambda: self._again("postgres", signal.SIGINT, self._start_postgres, 2.0),
             # At once and without a checkpoint: what was committed is in its log, and nothing else.
             "kill postgres": lambda: self._again("postgres", signal.SIGQUIT, self._start_postgres, 1.0),
-            "end connections": self._end_connections,
+            "end connections": lambda: self._end_connections(fault),
         }
         how[fault.kind]()
 
@@ -132,14 +133,19 @@ class Stack:
         self._start_celery("beat2")
         self._after(6, lambda: self.children.pop("beat2").stop(10))
 
-    def _empty_redis(self) -> None:
+    def _empty_redis(self, fault: Fault) -> None:
         try:
             with redis.Redis(port=self._ports["redis"], socket_timeout=2) as client:
                 client.flushall()
         except redis.RedisError:
-            self.injected["empty redis"] -= 1  # it was down just then
+            self._once_more(fault)
 
-    def _end_connections(self) -> None:
+    def _once_more(self, fault: Fault) -> None:
+        """Put off what could not be done, since the server was down or frozen just then."""
+        self.injected[fault.kind] -= 1
+        self._after(2, lambda: self.inject(fault))
+
+    def _end_connections(self, fault: Fault) -> None:
         end = (
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'mneme' and pid <> pg_backend_pid()"
         )
@@ -148,7 +154,7 @@ class Stack:
             with psycopg.connect(url, autocommit=True, connect_timeout=2) as connection:
                 connection.execute(end)
         except psycopg.OperationalError:
-            self.injected["end connections"] -= 1
+            self._once_more(fault)
 
     def _start_postgres(self) -> None:
         options = {"listen_addresses": "127.0.0.1", "port": str(self._ports["postgres"]), "max_connections": "200"}

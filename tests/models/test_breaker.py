@@ -7,13 +7,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from models import ConfigurationFailure, ContentFailure, InputTooLong, TransientFailure, load_settings, transaction
+from models import (
+    ConfigurationFailure,
+    ContentFailure,
+    InputTooLong,
+    TransientFailure,
+    load_settings,
+    runs,
+    transaction,
+)
 from models.breaker import OPENAI, Server, note_answer, note_failure, server_of
 from models.claims import Skip
 from models.errors import FoldFailed
-from models.runs import Claim
+from models.runs import Claim, Usage
 from models.settings import LlmSettings
-from tests.models.test_claims import SERVER, commit, fail, must_claim, try_claim
+from tests.models.test_claims import SERVER, commit, expire, fail, must_claim, try_claim
 from tests.support.snapshots import all_runs, write
 
 LLM = LlmSettings(breaker_failures=3, breaker_seconds=60)
@@ -30,7 +38,7 @@ def failed(engine: Engine, session_id: str, failure: FoldFailed, claimed: Claim 
 
 
 def time_is_up(scalar: Callable[..., Any]) -> None:
-    scalar("update mneme.breakers set held_until = now() - interval '1 s', probe_expires_at = now() - interval '1 s'")
+    scalar("update mneme.breakers set held_until = now() - interval '1 s'")
 
 
 def held_for_seconds(scalar: Callable[..., Any]) -> int:
@@ -151,8 +159,25 @@ def test_a_probe_that_never_comes_back_is_followed_by_another(
     must_claim(engine, due)
     write(engine, "e", range(5))
     assert try_claim(engine, "e") == Skip("held", 2, 5)
-    time_is_up(scalar)
+    expire(scalar)
     assert isinstance(try_claim(engine, "e"), Claim)
+
+
+def test_a_probe_that_ends_without_a_word_of_the_server_is_followed_by_another_at_once(
+    engine: Engine, due: str, scalar: Callable[..., Any]
+) -> None:
+    failed(engine, "a", ConfigurationFailure("401"))
+    write(engine, "e", range(5))
+    for session_id, failure in ((due, TransientFailure("internal error")), ("e", TransientFailure("no commit"))):
+        time_is_up(scalar)
+        failure.blame = "nobody"
+        probe = must_claim(engine, session_id)
+        assert not failed(engine, session_id, failure, probe)
+    write(engine, "f", range(5))
+    probe = must_claim(engine, "f")
+    with transaction(engine) as connection:
+        runs.close_released(connection, probe.run_id, Usage())
+    assert isinstance(try_claim(engine, "f"), Claim)
 
 
 def test_whom_it_belongs_to() -> None:

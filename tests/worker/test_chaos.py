@@ -25,6 +25,6 @@ def test_a_small_chaos(tmp_path: Path) -> None:
         outcome = chaos(plan, tmp_path, sockets, told.append)
     assert outcome.verdict.holds, f"{outcome}\n" + "\n".join(told)
     assert (outcome.verdict.kept, outcome.verdict.lost, outcome.verdict.duplicates) == (400, 0, 0)
-    assert set(outcome.injected) == set(KINDS)
+    assert {kind for kind, times in outcome.injected.items() if times} == set(KINDS)
     assert outcome.verdict.folds > 20
     assert outcome.ledger.refused > 3

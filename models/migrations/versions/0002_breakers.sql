@@ -7,8 +7,7 @@ create table mneme.breakers (
     last_session_id   text,
     openings          integer not null default 0 check (openings >= 0),  -- in a row
     held_until        timestamptz,                                       -- null: not open
-    probe_run_id      uuid,                                              -- the one call let through once the time is up
-    probe_expires_at  timestamptz,
+    probe_run_id      uuid,                                              -- the run let through once the time is up
     error             text,
     changed_at        timestamptz not null default clock_timestamp(),
     primary key (base_url, model)
