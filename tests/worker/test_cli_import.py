@@ -229,7 +229,7 @@ def test_a_frozen_broker_costs_seconds(environ: dict[str, str], redis_frozen: st
     done = run(mneme("import", str(file)), environ | {"REDIS_URL": redis_frozen})
     assert (done.returncode, done.stdout) == (0, "50 written, 0 already there, 0 refused\n")
     assert done.stderr == "mneme: 50 of 50 sessions not enqueued: the sweep will find what is due\n"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 45  # on a busy machine: without the bound it would be for ever
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """Whatever dies, in whatever order: poisoned snapshots, a wrong key for the whole fleet, services that go away."""
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -292,36 +293,44 @@ class _Proxy:
     """Passes bytes on between a port of its own and another, until it swallows them: a half-open connection."""
 
     def __init__(self, to: int) -> None:
-        import socket
-
         self._to = to
-        self.swallows = False
+        self._swallowed: set[socket.socket] = set()
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads[0].start()
+
+    def swallow(self) -> None:
+        """Pass on no more bytes of the connections that there are; new ones work."""
+        self._swallowed |= set(self._open)
 
     def _accept(self) -> None:
-        import socket
-
         while True:
             try:
                 inner, _ = self._listener.accept()
             except OSError:
                 return
             outer = socket.create_connection(("127.0.0.1", self._to))
+            self._open += [inner, outer]
             for source, sink in ((inner, outer), (outer, inner)):
-                threading.Thread(target=self._pump, args=(source, sink, self.swallows), daemon=True).start()
+                self._threads.append(threading.Thread(target=self._pump, args=(source, sink)))
+                self._threads[-1].start()
 
-    def _pump(self, source: Any, sink: Any, born_swallowing: bool) -> None:
-        try:
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
             while data := source.recv(65_536):
-                if not self.swallows or born_swallowing:
+                if source not in self._swallowed:
                     sink.sendall(data)
-        except OSError:
-            return
 
     def close(self) -> None:
-        self._listener.close()
+        for each in (self._listener, *self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+        for each in (self._listener, *self._open):
+            each.close()
 
 
 def test_a_worker_comes_back_from_half_open_connections(
@@ -332,7 +341,7 @@ def test_a_worker_comes_back_from_half_open_connections(
     environ = worker_environ | {"REDIS_URL": f"redis://127.0.0.1:{proxy.port}/0"}
     try:
         with celery_worker(environ, tmp_path / "worker.log") as worker, beat(worker_environ, tmp_path / "beat.log"):
-            proxy.swallows = True
+            proxy.swallow()
             write(engine, "s", range(5))
             wait_until(lambda: levels(engine, "s") == [2], 120, "a fold through new connections")
             assert worker.popen.poll() is None
