@@ -7,7 +7,7 @@ from celery import Celery
 
 from models.settings import Settings, get_settings
 from tasks.broker import QUEUE, SWEEP
-from worker import lifecycle
+from worker import channel, lifecycle
 from worker.exits import or_exit
 
 _POOLS = {"threads": "worker.threads:TaskPool"}
@@ -63,5 +63,6 @@ def make_app(settings: Settings) -> Celery:
     return app
 
 
+channel.use()
 app = or_exit(lambda: make_app(get_settings()))
 lifecycle.connect(app)

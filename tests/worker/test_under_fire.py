@@ -289,6 +289,34 @@ def test_redis_goes_away_and_comes_back(
     assert len(server.calls) == 2
 
 
+def test_redis_dies_while_jobs_are_under_way_and_the_worker_lives(
+    engine: Engine, worker_environ: dict[str, str], server: ModelServer, tmp_path: Path
+) -> None:
+    """A job that ends after its connection is gone cannot be acknowledged; that must not end the worker."""
+    port = free_port()
+    environ = worker_environ | {"REDIS_URL": f"redis://127.0.0.1:{port}/0"}
+    server.answer = says.saves("Short.", after_seconds=2.5)
+    with (
+        a_redis(port, tmp_path, tmp_path / "redis.log") as first,
+        celery_worker(environ, tmp_path / "worker.log") as worker,
+    ):
+        for name in ("a", "b", "c"):
+            write(engine, name, range(5))
+            publish(load_settings(environ), name)
+        server.wait_for_calls(3)
+        first.send(signal.SIGKILL)
+        first.popen.wait(10)
+        wait_until(lambda: all(levels(engine, name) == [2] for name in ("a", "b", "c")), 30, "the folds under way")
+        with a_redis(port, tmp_path, tmp_path / "redis2.log") as second:
+            wait_until(lambda: "ready" in second.log.lower())
+            write(engine, "after", range(5))
+            publish(load_settings(environ), "after")
+            wait_until(lambda: levels(engine, "after") == [2], 60, "a fold by the same worker")
+        assert worker.popen.poll() is None
+        assert "Unrecoverable" not in worker.log
+    assert len(server.calls) == 4
+
+
 class _Proxy:
     """Passes bytes on between a port of its own and another, until it swallows them: a half-open connection."""
 
