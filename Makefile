@@ -40,8 +40,10 @@ format: $(INSTALLED)
 ## chaos: everything is killed, frozen and emptied while snapshots are written; make chaos SEED=2 MINUTES=5
 SEED ?= 1
 MINUTES ?= 5
+SNAPSHOTS ?= 10000
+SESSIONS ?= 200
 chaos: $(INSTALLED)
-	$(BIN)/python -m benchmarks.chaos --seed $(SEED) --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.chaos --seed $(SEED) --minutes $(MINUTES) --snapshots $(SNAPSHOTS) --sessions $(SESSIONS)
 
 ## install: the virtual environment with everything that development needs
 install: $(INSTALLED)

@@ -28,7 +28,7 @@ def main() -> int:
         shutil.rmtree(directory, ignore_errors=True)
         return 130
     print(outcome)
-    if not outcome.verdict.holds:
+    if not outcome.holds:
         print(f"data and logs are kept in {directory}", file=sys.stderr)
         return 1
     shutil.rmtree(directory, ignore_errors=True)

@@ -42,6 +42,12 @@ class Outcome:
     calls: int
     settle_seconds: float
     injected: Counter[str]
+    ended_by_themselves: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the verdict is good and no worker or beat ended that nobody had ended."""
+        return self.verdict.holds and not self.ended_by_themselves
 
     def __str__(self) -> str:
         """Return the lines to be printed."""
@@ -62,6 +68,7 @@ class Outcome:
                 f"calls       {self.calls:,} of the model, {wasted:.0%} wasted",
                 f"settled     {self.settle_seconds:.0f} s after the last fault{' (NOT settled)' if verdict.unsettled else ''}",
                 f"doctor      {'clean' if verdict.clean else 'NOT clean'}",
+                f"ended by themselves: {', '.join(self.ended_by_themselves) or 'no worker and no beat'}",
                 f"faults      {sum(self.injected.values())}: {told}",
             )
         )
@@ -84,7 +91,9 @@ def chaos(plan: Plan, directory: Path, sockets: Path, tell: Callable[[str], None
             took = _settle(stack, running, tell)
             engine = make_engine(stack.settings.require_database_url(), pooled=False)
             verdict = judge(engine, stack.settings, stack.environ, ledger)
-            return Outcome(plan, verdict, ledger, len(server.calls), took, stack.injected)
+            return Outcome(
+                plan, verdict, ledger, len(server.calls), took, stack.injected, tuple(stack.ended_by_themselves)
+            )
         finally:
             stack.stop()
 

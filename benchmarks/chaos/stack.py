@@ -42,6 +42,8 @@ class Stack:
         self._ports = {"postgres": free_port(), "redis": free_port()}
         self.children: dict[str, Child] = {}
         self.injected: Counter[str] = Counter()
+        self._ended_by_us: set[int] = set()
+        self.ended_by_themselves: list[str] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self.environ = os.environ | _QUICK | {
             "DATABASE_URL": f"postgresql://postgres@127.0.0.1:{self._ports['postgres']}/mneme",
@@ -74,6 +76,8 @@ class Stack:
             heappop(self._later)[2]()
         for name, child in list(self.children.items()):
             if child.has_ended and name not in ("postgres", "redis", "beat2"):
+                if child.process.pid not in self._ended_by_us:
+                    self.ended_by_themselves.append(f"{name} ({child.process.returncode})")
                 self._start_celery(name)
 
     def calm_down(self) -> None:
@@ -109,6 +113,8 @@ class Stack:
     def _signal(self, name: str, number: signal.Signals) -> None:
         if not self.children[name].has_ended:
             self.children[name].process.send_signal(number)
+            if number not in (signal.SIGSTOP, signal.SIGCONT):
+                self._ended_by_us.add(self.children[name].process.pid)
 
     def _after(self, seconds: float, what: Callable[[], None]) -> None:
         heappush(self._later, (time.monotonic() + seconds, id(what), what))

@@ -23,7 +23,7 @@ def test_a_small_chaos(tmp_path: Path) -> None:
     told: list[str] = []
     with socket_directory(tmp_path) as sockets:
         outcome = chaos(plan, tmp_path, sockets, told.append)
-    assert outcome.verdict.holds, f"{outcome}\n" + "\n".join(told)
+    assert outcome.holds, f"{outcome}\n" + "\n".join(told)
     assert (outcome.verdict.kept, outcome.verdict.lost, outcome.verdict.duplicates) == (400, 0, 0)
     assert {kind for kind, times in outcome.injected.items() if times} == set(KINDS)
     assert outcome.verdict.folds > 20
