@@ -46,8 +46,8 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether the verdict is good and no worker or beat ended that nobody had ended."""
-        return self.verdict.holds and not self.ended_by_themselves
+        """Whether everything was written, the verdict is good, and no worker or beat ended that nobody had ended."""
+        return self.verdict.holds and len(self.ledger.written) == self.plan.snapshots and not self.ended_by_themselves
 
     def __str__(self) -> str:
         """Return the lines to be printed."""
