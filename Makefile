@@ -5,7 +5,7 @@ VENV_MADE := $(VENV)/.made
 DEMO_INSTALLED := $(VENV)/.demo-installed
 INSTALLED := $(VENV)/.installed
 # Tests of a group (those that share an installed wheel, say) stay in one process.
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 STORE_AND_JOB := $(addprefix tests/,models/test_store.py models/test_schema.py models/test_claims.py models/test_breaker.py \
 	models/test_memory.py tasks/test_runner.py tasks/test_sweep.py)
 
