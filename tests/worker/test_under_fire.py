@@ -396,7 +396,7 @@ def test_two_beats_and_three_workers_enqueue_no_session_twice(
         celery_worker(environ, logs[1]),
         celery_worker(environ, logs[2]),
     ):
-        wait_until(lambda: all(levels(engine, f"s{n}") == [2] for n in range(40)), 60)
+        wait_until(lambda: all(levels(engine, f"s{n}") == [2] for n in range(40)), 120)
         time.sleep(3)
     swept = [line for log in logs for line in log.read_text().splitlines() if "sweep: " in line]
     assert sum(int(line.rpartition("enqueued=")[2].split()[0]) for line in swept) == 40
