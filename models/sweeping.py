@@ -83,19 +83,27 @@ def sweep_once(
     over = [row.id for row in retries if row.session_id not in due]
     connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
 
-    free = _free(connection, due, running | ending, server)[:room]
+    free, probing = _free(connection, due, running | ending, server)
+    free = free[:room]
     rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
     at = {row.id: row.enqueued_at for row in rows}
     taken = [Taken(sid, at[sid]) for sid in free if sid in at]
-    return Swept(taken, marked, more=len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch)
+    full = len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch
+    return Swept(taken, marked, more=full and not probing)
 
 
-def _free(connection: Connection, due: dict[str, int], held: set[tuple[str, int]], server: Server) -> list[str]:
-    """Return the due sessions that nothing holds, in the order given; one alone while the breaker lets one call through."""
+def _free(
+    connection: Connection, due: dict[str, int], held: set[tuple[str, int]], server: Server
+) -> tuple[list[str], bool]:
+    """Return the due sessions that nothing holds, in the order given; one alone while the breaker lets one call through.
+
+    And whether it does: then this sweep has no further round.
+    """
     which = {"session_ids": list(due), "levels": list(due.values())}
     holds = {row.session_id: row for row in connection.execute(sql.HOLDS, which | server.key)}
     free = [sid for sid, level in due.items() if (sid, level) not in held and holds[sid].hold is None]
-    return free[:1] if any(holds[sid].probing for sid in free) else free
+    probing = any(holds[sid].probing for sid in free)
+    return (free[:1] if probing else free), probing
 
 
 def _runs(connection: Connection, session_ids: list[str]) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:

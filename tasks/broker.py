@@ -1,5 +1,6 @@
 """Publishing to the broker: a hint that a session may be due. Losing one loses no work."""
 
+import os
 import time
 from collections.abc import Iterable
 from functools import cache
@@ -56,6 +57,16 @@ def _make_once(settings: Settings) -> Celery:
         },
     )
     return producer
+
+
+def _forget_producers() -> None:
+    """Make new ones in a forked child: the locks of the old ones may be held there for ever."""
+    global _making  # noqa: PLW0603 - a lock that was held while the process forked is of no use
+    _making = Lock()
+    _make_once.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget_producers)
 
 
 def publish(settings: Settings, session_id: str) -> None:

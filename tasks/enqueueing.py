@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 
 from models.checks import check_session_id
@@ -134,7 +134,9 @@ def enqueue_on_commit(
     _publisher(settings)
 
     def committed(session: Session) -> None:
-        if not session.in_nested_transaction():
+        # A session that has joined a transaction of its connection's is not the one that commits it.
+        joined = isinstance(session.bind, Connection) and session.bind.in_transaction()
+        if not session.in_nested_transaction() and not joined:
             for session_id in session.info.pop(WRITTEN_SESSIONS, ()):
                 enqueue_job(session_id, settings=settings)
 

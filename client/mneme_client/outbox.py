@@ -50,6 +50,9 @@ class Outbox:
         A hint that waits already is enough: many writes to a session make few messages.
         """
         hint = (broker_url, session_id)
+        if sys.is_finalizing():  # starting a thread would wait for ever
+            self.warn("the interpreter is shutting down")
+            return False
         try:
             with self._lock:
                 if hint not in self._waiting:
@@ -116,4 +119,5 @@ def _close(connection: Connection | None) -> None:
 outbox = Outbox()
 atexit.register(lambda: outbox.flush(FLUSH_AT_EXIT_SECONDS))
 if sys.platform != "win32":
+    os.register_at_fork(after_in_child=broker.forget)
     os.register_at_fork(after_in_child=outbox.forget)

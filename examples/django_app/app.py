@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import django
 from django.conf import settings
@@ -26,7 +26,8 @@ settings.configure(
             "NAME": address.path.lstrip("/"),
             "USER": unquote(address.username or ""),
             "PASSWORD": unquote(address.password or ""),
-            "HOST": address.hostname or "",
+            # A directory is the place of a unix socket, as in the addresses of `mneme up`.
+            "HOST": address.hostname or parse_qs(address.query).get("host", [""])[0],
             "PORT": str(address.port or ""),
         }
     },

@@ -26,7 +26,9 @@ export function job(sessionId) {
 
 // Call it after the commit. It gives up after two seconds: a lost job costs time only, the worker's sweep makes up for it.
 export async function enqueue(redisUrl, sessionId) {
-  const client = createClient({ url: redisUrl, socket: { connectTimeout: 2000, reconnectStrategy: false } });
+  const socket = { connectTimeout: 2000, reconnectStrategy: false };
+  const path = redisUrl.startsWith("redis+socket://") && decodeURIComponent(redisUrl.slice("redis+socket://".length));
+  const client = createClient(path ? { socket: { ...socket, path } } : { url: redisUrl, socket });
   client.on("error", () => {}); // told by the promise below
   const pushed = client.connect().then(() => client.lPush(QUEUE, job(sessionId)));
   const late = new AbortController();

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from models.settings import Settings
 from tasks.broker import publish
 from tests.support.broker import body, enqueued, messages, own_redis
-from tests.support.processes import clean_environ, wait_until
+from tests.support.processes import clean_environ, run, wait_until
 from tests.support.servers import free_port
 from tests.support.snapshots import active
 
@@ -184,3 +184,35 @@ def test_a_script_that_ends_waits_for_a_frozen_broker_a_few_seconds_at_most(tmp_
 def test_enqueue_under_asyncio_is_the_same_function() -> None:
     assert mneme_client.aio.enqueue is enqueue
     assert os.environ.get("REDIS_URL") is None
+
+
+FORKS_WHILE_IT_SENDS = """
+import os, sys, threading, time
+import mneme_client
+from mneme_client.outbox import outbox
+
+stop = threading.Event()
+def send():
+    number = 0
+    while not stop.is_set():
+        mneme_client.enqueue(f"parent-{number % 50}")
+        number += 1
+        time.sleep(0.0003)
+threading.Thread(target=send, daemon=True).start()
+time.sleep(1)
+stuck = 0
+for _ in range(25):
+    pid = os.fork()
+    if pid == 0:
+        mneme_client.enqueue("kid")
+        os._exit(0 if outbox.flush(10) else 1)
+    stuck += os.waitpid(pid, 0)[1] != 0
+stop.set()
+print("stuck:", stuck)
+"""
+
+
+def test_a_child_that_is_forked_while_its_parent_sends_can_send(hints: redis.Redis, redis_url: str) -> None:
+    """As of a server that forks under load: a lock of Celery's that is held just then would stay held in the child."""
+    done = run([sys.executable, "-W", "ignore", "-c", FORKS_WHILE_IT_SENDS], {"REDIS_URL": redis_url})
+    assert done.stdout == "stuck: 0\n", done.stderr

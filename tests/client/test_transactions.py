@@ -9,7 +9,7 @@ import redis
 from django.db import connection as django_connection
 from django.db import connections, transaction
 from django.test.utils import override_settings
-from mneme_client import DatabaseError, SnapshotConflict, aio, memory, write_snapshot
+from mneme_client import DatabaseError, SnapshotConflict, UnsupportedConnection, aio, memory, write_snapshot
 from mneme_client import active as active_nodes
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, create_engine, event, text
@@ -216,3 +216,42 @@ class TestDjango:
         connections.close_all()
         assert (node.started_at, node.ended_at) == (day, day)
         assert node.created_at.tzinfo is not None
+
+
+@pytest.mark.parametrize("mode", ["conditional_savepoint", "create_savepoint", "rollback_only"])
+def test_a_session_that_joined_a_transaction_of_its_connection_sends_nothing(
+    mode: str, engine: Engine, hints: redis.Redis
+) -> None:
+    """The recipe of many test suites: what the session calls its commit, the connection rolls back."""
+    with engine.connect() as connection:
+        outer = connection.begin()
+        with Session(bind=connection, join_transaction_mode=mode) as session:  # type: ignore[arg-type]
+            write_snapshot(session, "joined", 1, 10, "Text.")
+            session.commit()
+        outer.rollback()
+    assert enqueued(hints, 0) == []
+    assert active(engine, "joined") == []
+
+
+def test_a_session_on_a_connection_of_its_own_sends(engine: Engine, hints: redis.Redis) -> None:
+    with engine.connect() as connection, Session(bind=connection) as session:
+        write_snapshot(session, "bound", 1, 10, "Text.")
+        session.commit()
+    assert enqueued(hints, 1) == ["bound"]
+
+
+def test_a_refusal_carries_no_text_in_its_context_either(session: Session) -> None:
+    write_snapshot(session, "a", 1, 10, "Text.")
+    with pytest.raises(SnapshotConflict) as caught:
+        write_snapshot(session, "a", 1, 10, "Something secret.")
+    seen = caught.value
+    while seen is not None:
+        assert "secret" not in str(seen)
+        seen = seen.__context__ or seen.__cause__
+
+
+def test_a_pipeline_is_refused_in_one_sentence(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        with connection.pipeline(), pytest.raises(UnsupportedConnection, match="outside the pipeline"):
+            write_snapshot(connection, "a", 1, 10, "Text.")
+        assert write_snapshot(connection, "a", 1, 10, "Text.")

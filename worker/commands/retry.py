@@ -66,10 +66,12 @@ def _retry_one(session_id: str) -> _Sum | None:
     from worker.commands.database import one_connection
 
     check_session_id(session_id)
-    with transaction(one_connection()) as connection:
+    engine = one_connection()
+    with transaction(engine) as connection:
         if not session_exists(connection, session_id):
             return None
         retried = retry(connection, [session_id], VERDICTS)
+    with transaction(engine) as connection:  # by itself: a claim locks the breaker before the run
         breakers = probe_now(connection)
     return _Sum(1, retried.runs, retried.nodes, _publish([session_id]), breakers)
 

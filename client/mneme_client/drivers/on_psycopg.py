@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from mneme_client.drivers.choice import Rows
+from mneme_client.errors import UnsupportedConnection
 from mneme_client.refusals import refusal
 from mneme_client.requests import Request
 
@@ -25,6 +26,7 @@ class PsycopgDriver:
 
     def run(self, request: Request) -> Rows:
         """Return the rows."""
+        _refuse_pipeline(self._connection)
         try:
             with self._guarded(request), self._connection.cursor(row_factory=tuple_row) as cursor:
                 return cursor.execute(request.statement, request.parameters).fetchall()
@@ -56,6 +58,7 @@ class AsyncPsycopgDriver:
 
     async def run(self, request: Request) -> Rows:
         """Return the rows."""
+        _refuse_pipeline(self._connection)
         try:
             async with self._guarded(request), self._connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(request.statement, request.parameters)
@@ -77,6 +80,16 @@ class AsyncPsycopgDriver:
                 await self._connection.execute(_RELEASE)
             raise
         await self._connection.execute(_RELEASE)
+
+
+def _refuse_pipeline(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a connection in pipeline mode, where a refused statement takes those around it along.
+
+    Raises:
+        UnsupportedConnection: it is.
+    """
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise UnsupportedConnection("the psycopg connection is in pipeline mode: call this outside the pipeline")
 
 
 def _is_on_its_own(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

@@ -60,10 +60,13 @@ class SqlalchemyDriver:
                 with connection.begin_nested():
                     rows = connection.execute(_clause(request.statement), request.parameters).all()
         except SQLAlchemyError as error:
-            raise refusal(error.orig if isinstance(error, DBAPIError) else None, error) from None
-        if request.writes_to is not None and isinstance(self._target, Session):
-            _send_after_commit(self._target, request.writes_to)
-        return rows
+            refused = refusal(error.orig if isinstance(error, DBAPIError) else None, error)
+        else:
+            if request.writes_to is not None and isinstance(self._target, Session):
+                _send_after_commit(self._target, request.writes_to)
+            return rows
+        # Outside, so that the driver's error, which quotes the content, does not hang on it as its context.
+        raise refused
 
 
 class AsyncSqlalchemyDriver:
@@ -90,8 +93,10 @@ def _send_after_commit(session: Session, session_id: str) -> None:
 
 
 def _committed(session: Session) -> None:
-    # The release of a savepoint comes here too, and the transaction around it may still be rolled back.
-    if not session.in_nested_transaction():
+    # The release of a savepoint comes here too, and the transaction around it may still be rolled back. So may that of a
+    # connection which the session has joined; who owns that may call enqueue, or leave it to the sweep.
+    joined = isinstance(session.bind, Connection) and session.bind.in_transaction()
+    if not session.in_nested_transaction() and not joined:
         for session_id in session.info.get(_WRITTEN, ()):
             enqueue_committed(session_id)
 
