@@ -50,12 +50,13 @@ def take_probe(connection: Connection, server: Server, run_id: UUID) -> bool:
 def note_answer(connection: Connection, server: Server) -> bool:
     """Note that the server answered: the breaker closes, and what failed by its settings is due again.
 
+    Whatever settings those were: what mends them may be another model's name or another address.
+
     Returns:
         Whether the breaker was open.
     """
     closed = connection.execute(sql.CLOSE_BREAKER, server.key).scalar_one_or_none()
-    if closed:
-        connection.execute(sql.RETRY_CONFIGURATION_FAILURES, {"model": server.model})
+    connection.execute(sql.RETRY_CONFIGURATION_FAILURES, server.key | {"closed": bool(closed)})
     return bool(closed)
 
 

@@ -100,7 +100,7 @@ def _claim(
     connection: Connection, counted: Count, settings: MnemeSettings, budget: InputBudget, worker: str, server: Server
 ) -> Claim | Reviewed:
     session_id, level = counted.session_id, counted.level
-    run_id = _insert_run(connection, counted, settings, worker, server.model)
+    run_id = _insert_run(connection, counted, settings, worker, server)
     which = {"session_id": session_id, "level": level, "run_id": run_id}
     holds = connection.execute(sql.READ_HOLDS, which | server.key).one()
     now = count(connection, session_id, settings)
@@ -122,10 +122,10 @@ def _claim(
     return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered, server)
 
 
-def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings, worker: str, model: str) -> UUID:
+def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings, worker: str, server: Server) -> UUID:
     """Expire a dead run, and insert ours unless there is a living one."""
     who = {"session_id": counted.session_id, "level": counted.level}
-    run = who | {"lease_seconds": settings.lease_seconds, "worker": worker, "model": model}
+    run = who | server.key | {"lease_seconds": settings.lease_seconds, "worker": worker}
     running = _NotClaimed(Skip("already_running", counted.level, counted.uncovered))
     try:
         connection.execute(sql.EXPIRE_ONE, who)

@@ -162,8 +162,8 @@ _SHAPE = (
     ),
     Rule(
         name="fold_is_smaller",
-        must_hold="a fold has fewer tokens than its parents together, or at most 200",
-        advice="It saves nothing. Folds by mneme are checked before: it was written by your app, or by hand.",
+        must_hold="a fold by a run has fewer tokens than its parents together, or at most 200",
+        advice="It saves nothing, and was checked before: its text was changed afterwards. Undo the fold.",
         statement=doctor_sql.FOLD_IS_SMALLER,
     ),
 )

@@ -116,10 +116,11 @@ TIMES_ARE_HULL = _broken(f"""
        and (n.started_at is distinct from h.started_at or n.ended_at is distinct from h.ended_at)
 """)
 
-# The same allowance as a fold has: so little cannot shrink, but one node alone must.
+# The same allowance as a fold has: so little cannot shrink, but one node alone must. What an app wrote by insert_node is
+# its own affair.
 FOLD_IS_SMALLER = _broken(f"""
     select n.id from mneme.summary_nodes n join ({_HULLS}) as h on h.node_id = n.id
-     where n.level > 1 and n.token_count >= h.tokens
+     where n.level > 1 and n.run_id is not null and n.token_count >= h.tokens
        and not (h.parents > 1 and h.tokens < :cannot_shrink_tokens and n.token_count <= :cannot_shrink_tokens)
 """)
 

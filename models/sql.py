@@ -71,8 +71,8 @@ EXPIRE_ONE = text("""
 
 # (b) The unique index on running runs lets one through.
 INSERT_RUN = text("""
-    insert into mneme.compaction_runs (session_id, level, lease_expires_at, worker, model)
-    values (:session_id, :level, clock_timestamp() + make_interval(secs => :lease_seconds), :worker, :model)
+    insert into mneme.compaction_runs (session_id, level, lease_expires_at, worker, base_url, model)
+    values (:session_id, :level, clock_timestamp() + make_interval(secs => :lease_seconds), :worker, :base_url, :model)
     on conflict (session_id, level) where state = 'running' do nothing
     returning id
 """)
@@ -196,12 +196,22 @@ CLOSE_BREAKER = text("""
     delete from mneme.breakers where base_url = :base_url and model = :model returning held_until is not null
 """)
 
-# What failed by its settings waits for an hour, for nothing would have come of trying sooner. Now the settings work.
+# What failed by its settings waits for an hour, for nothing would have come of trying sooner. Now settings work: the same,
+# if that closed their breaker, else those of another model or address. A thousand at a time: more answers will come.
 RETRY_CONFIGURATION_FAILURES = text("""
     update mneme.compaction_runs set retry_at = clock_timestamp()
      where id in (select id from mneme.compaction_runs
-                   where retry_at > clock_timestamp() and error_kind = 'configuration' and model = :model
-                   order by id for no key update skip locked)
+                   where retry_at > statement_timestamp() and error_kind = 'configuration'
+                     and (:closed or base_url is distinct from :base_url or model is distinct from :model)
+                   order by retry_at limit 1000 for no key update skip locked)
+""")
+
+# A server that nobody asks any more: whoever asks one that fails changes its row every few minutes.
+FORGET_BREAKERS = text("""
+    delete from mneme.breakers
+     where (base_url, model) in (
+        select base_url, model from mneme.breakers
+         where greatest(changed_at, held_until) < clock_timestamp() - interval '1 day' for update skip locked)
 """)
 
 COUNT_FAILURE = text("""

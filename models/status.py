@@ -48,7 +48,8 @@ class Breaker:
     """The breaker of a server that failed lately.
 
     ``open`` says whether calls are on hold, ``seconds_left`` for how long yet (negative: a call is let through to try),
-    ``probing`` whether that call is under way, ``failures`` how many there were in a row.
+    ``probing`` whether that call is under way, ``failures`` how many there were in a row, ``ours`` whether it is the one that
+    these settings ask.
     """
 
     base_url: str
@@ -58,15 +59,21 @@ class Breaker:
     open: bool
     seconds_left: float | None
     probing: bool
+    ours: bool
 
 
 @dataclass(frozen=True)
 class Status:
-    """All of it. ``due`` has a key for each of *due*, *already_running*, *backing_off*, *paused*, *held* that occurs."""
+    """All of it.
+
+    ``waiting`` has a key for each of *due*, *already_running*, *backing_off*, *paused*, *held* that occurs; ``ended_seconds``
+    is for how long no run has ended, None if none ever did.
+    """
 
     waiting: dict[str, Waiting] = field(default_factory=dict)
     running: int = 0
     dead: int = 0
+    ended_seconds: float | None = None
     backing_off: tuple[BackingOff, ...] = ()
     dismissed: tuple[Dismissed, ...] = ()
     breakers: tuple[Breaker, ...] = ()
@@ -92,10 +99,11 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
         waiting=waiting,
         running=runs.running,
         dead=runs.dead,
+        ended_seconds=runs.ended_seconds,
         backing_off=tuple(BackingOff(**row._mapping) for row in connection.execute(sql.BACKING_OFF)),
         dismissed=tuple(
             Dismissed(row.reason, row.nodes, tuple((node, session) for node, session in row.first or ()))
             for row in connection.execute(sql.DISMISSED)
         ),
-        breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS)),
+        breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
     )

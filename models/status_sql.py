@@ -34,7 +34,9 @@ DUE = text(f"""
 # What runs now, whether or not its session has more waiting; and what the runs to be tried again failed of.
 RUNNING = text("""
     select count(*) filter (where lease_expires_at >= clock_timestamp()) as running,
-           count(*) filter (where lease_expires_at < clock_timestamp()) as dead
+           count(*) filter (where lease_expires_at < clock_timestamp()) as dead,
+           (select extract(epoch from clock_timestamp() - max(finished_at))::float8
+              from mneme.compaction_runs where finished_at is not null) as ended_seconds
       from mneme.compaction_runs where state = 'running'
 """)
 
@@ -59,7 +61,7 @@ DISMISSED = text("""
 """)
 
 BREAKERS = text(f"""
-    select base_url, model, failures, error, held_until is not null as open,
+    select base_url, model, base_url = :base_url and model = :model as ours, failures, error, held_until is not null as open,
            extract(epoch from held_until - clock_timestamp())::float8 as seconds_left,
            {PROBE_RUNS} as probing
       from mneme.breakers b order by base_url, model
@@ -68,21 +70,26 @@ BREAKERS = text(f"""
 # ------------------------------------------------------------------------------------------------ retry
 
 # A few hundred sessions at a time, in the order of their ids: one statement over everything would lock everything.
+# Each branch by an index in that order, and no further than :most.
 TO_RETRY = text("""
     select session_id from (
-        select session_id from mneme.compaction_runs where retry_at > clock_timestamp() and session_id > :after
+        (select session_id from mneme.compaction_runs
+          where retry_at is not null and retry_at > clock_timestamp() and session_id > :after
+          order by session_id limit :most)
         union
-        select session_id from mneme.summary_nodes
-         where dismissed_at is not null and retired_at is null and dismissed_reason = any (:reasons)
-           and session_id > :after) as found
+        (select distinct session_id from mneme.summary_nodes
+          where dismissed_at is not null and retired_at is null
+            and dismissed_reason in ('crashes', 'too_large', 'content') and session_id > :after
+          order by session_id limit :most)) as found
      order by session_id limit :most
-""").bindparams(bindparam("reasons", type_=_TEXTS))
+""")
 
+# What somebody else has locked is in motion, and passed over: one row must not hold up the others.
 RETRY_RUNS = text("""
     update mneme.compaction_runs set retry_at = clock_timestamp()
      where id in (select id from mneme.compaction_runs
                    where session_id = any (:session_ids) and retry_at > clock_timestamp()
-                   order by id for no key update)
+                   order by id for no key update skip locked)
 """).bindparams(bindparam("session_ids", type_=_TEXTS))
 
 # Not yet swept, so that the sweep finds them should the message that is published next be lost.
@@ -91,12 +98,29 @@ OFFER_AGAIN = text("""
      where id in (select id from mneme.summary_nodes
                    where session_id = any (:session_ids) and superseded_by is null and retired_at is null
                      and dismissed_reason = any (:reasons)
-                   order by id for no key update)
+                   order by id for no key update skip locked)
 """).bindparams(bindparam("session_ids", type_=_TEXTS), bindparam("reasons", type_=_TEXTS))
 
+# Whose wait or dismissal is still there, because it was passed over.
+STILL_WAITING = text("""
+    select count(*) from unnest(:session_ids) as s (id)
+     where exists (select from mneme.compaction_runs r
+                    where r.session_id = s.id and r.retry_at is not null and r.retry_at > clock_timestamp())
+        or exists (select from mneme.summary_nodes n
+                    where n.session_id = s.id and n.superseded_by is null and n.retired_at is null
+                      and n.dismissed_at is not null and n.dismissed_reason = any (:reasons))
+""").bindparams(bindparam("session_ids", type_=_TEXTS), bindparam("reasons", type_=_TEXTS))
+
+# As by a sweep: for some time no sweep adds a copy of the message that is published next.
+NOTE_ENQUEUED = text("""
+    update mneme.sessions set enqueued_at = clock_timestamp()
+     where id in (select id from mneme.sessions where id = any (:session_ids) order by id for no key update skip locked)
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
+
+# What the broker did not take after all is the sweep's at once.
 FORGET_ENQUEUED = text("""
     update mneme.sessions set enqueued_at = null
-     where id in (select id from mneme.sessions where id = any (:session_ids) order by id for no key update)
+     where id in (select id from mneme.sessions where id = any (:session_ids) order by id for no key update skip locked)
 """).bindparams(bindparam("session_ids", type_=_TEXTS))
 
 PROBE_NOW = text("""

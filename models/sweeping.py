@@ -47,6 +47,7 @@ def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: Sche
     mine = connection.execute(sql.TAKE_FULL_COUNT, levels | {"full_count_seconds": schedules.full_count_seconds})
     if mine.scalar_one_or_none() is None:
         return None
+    connection.execute(sql.FORGET_BREAKERS)
     return connection.execute(sql.UNMARK_DUE, levels).rowcount
 
 
@@ -80,7 +81,12 @@ def sweep_once(
     settled = {sid for sid in waiting if sid not in due or (sid, due[sid]) in running | retried}
     seen = [row.id for row in nodes if row.session_id in settled]
     marked = connection.execute(sql.MARK_SWEPT, {"node_ids": seen}).rowcount
-    over = [row.id for row in retries if row.session_id not in due]
+    # A retry is over when its session is not due, or is due at another level and something there will look again.
+    over = [
+        row.id
+        for row in retries
+        if row.session_id in settled and (row.session_id not in due or due[row.session_id] != row.level)
+    ]
     connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
 
     free, probing = _free(connection, due, running | ending, server)

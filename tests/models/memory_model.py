@@ -180,4 +180,8 @@ class Session:
                 run.retry = None if run.retry == "now" else run.retry
             return False
         newest = self.newest(level)
+        if any(run.level == level and (run.state == "running" or run.retry) for run in self.runs):
+            for run in self.runs:
+                if run.level != level and run.retry == "now":
+                    run.retry = None
         return not newest or ((newest.state != "running" or newest.lease_passed) and newest.retry != "later")

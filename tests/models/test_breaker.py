@@ -20,7 +20,8 @@ from models.breaker import OPENAI, Server, note_answer, note_failure, server_of
 from models.claims import Skip
 from models.errors import FoldFailed
 from models.runs import Claim, Usage
-from models.settings import LlmSettings
+from models.settings import LlmSettings, MnemeSettings, ScheduleSettings
+from models.sweeping import unmark_if_time
 from tests.models.test_claims import SERVER, commit, expire, fail, must_claim, try_claim
 from tests.support.snapshots import all_runs, write
 
@@ -112,6 +113,43 @@ def test_one_probe_at_a_time_and_its_success_makes_everything_due(
         assert note_answer(connection, SERVER)
     assert isinstance(try_claim(engine, "e"), Claim)
     assert isinstance(try_claim(engine, "a"), Claim)  # what failed by its settings need not wait for an hour
+
+
+def test_an_answer_by_other_settings_makes_due_what_failed_by_the_old_ones(
+    engine: Engine, due: str, scalar: Callable[..., Any]
+) -> None:
+    """What mends a wrong model's name is another name: the breaker of the old one is never asked again."""
+    failed(engine, "a", ConfigurationFailure("404"))
+    with transaction(engine) as connection:
+        assert not note_answer(connection, Server(SERVER.base_url, "another model"))
+    assert scalar("select retry_at <= clock_timestamp() from mneme.compaction_runs where session_id = 'a'")
+
+
+def test_an_answer_by_the_same_settings_does_not_hasten_what_they_refuse(
+    engine: Engine, due: str, scalar: Callable[..., Any]
+) -> None:
+    """One session's prompt is refused each time, the others' are not: it waits for its turn."""
+    failed(engine, "a", ConfigurationFailure("400"))
+    with transaction(engine) as connection:
+        note_answer(connection, SERVER)  # closes the breaker
+    scalar("update mneme.compaction_runs set retry_at = now() + interval '1 h'")
+    with transaction(engine) as connection:
+        note_answer(connection, SERVER)
+    assert scalar("select retry_at > clock_timestamp() from mneme.compaction_runs where session_id = 'a'")
+
+
+def test_the_breaker_of_a_server_that_nobody_asks_is_forgotten_after_a_day(
+    engine: Engine, scalar: Callable[..., Any]
+) -> None:
+    failed(engine, "a", ConfigurationFailure("401"))
+    for age, left in (("23 h", 1), ("25 h", 0)):
+        scalar(
+            f"update mneme.breakers set changed_at = now() - interval '{age}', held_until = now() - interval '{age}'"
+        )
+        scalar("update mneme.sweep_state set full_counted_at = null")
+        with transaction(engine) as connection:
+            unmark_if_time(connection, MnemeSettings(), ScheduleSettings())
+        assert scalar("select count(*) from mneme.breakers") == left
 
 
 def test_two_claims_for_the_probe(engine: Engine, due: str, scalar: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from models import load_settings, runs, transaction
 from models.breaker import server_of
-from models.settings import Settings
+from models.settings import MnemeSettings, ScheduleSettings, Settings
 from models.sweeping import sweep_once
 from tasks.sweep import sweep
 from tests.models.test_claims import SERVER, commit, expire, fail, must_claim
@@ -49,6 +49,31 @@ def test_what_is_due_is_enqueued_once_and_what_is_not_is_marked(
     assert unswept(scalar) == 1  # the new node; what was folded is nothing for the sweep any more
     assert go() == {"expired": 0, "enqueued": 0, "marked": 1, "unmarked": None}
     assert unswept(scalar) == 0
+
+
+def test_a_retry_of_another_level_than_the_one_due_does_not_keep_others_from_their_turn(
+    engine: Engine, scalar: Callable[..., Any]
+) -> None:
+    """The last fold of level 2 made level 3 due, which backs off now: of level 2 there is nothing to be retried."""
+    three, one_at_a_time = MnemeSettings(max_level=3), ScheduleSettings(grace_seconds=0, sweep_batch=1)
+    for start in range(0, 25, 5):
+        write(engine, "stale", range(start, start + 5))
+        commit(engine, must_claim(engine, "stale"))
+    scalar("update mneme.compaction_runs set retry_at = now() - interval '1 h' where started_at ="
+           " (select max(started_at) from mneme.compaction_runs)")  # fmt: skip
+    fail(engine, must_claim(engine, "stale", settings=three), "transient")
+    scalar("update mneme.compaction_runs set retry_at = now() + interval '1 h' where level = 3")
+    write(engine, "due", range(5))
+    fail(engine, must_claim(engine, "due"), "transient")
+    scalar("update mneme.compaction_runs set retry_at = now() where session_id = 'due'")
+    scalar("update mneme.summary_nodes set swept_at = now()")
+    taken = []
+    for _ in range(2):
+        with transaction(engine) as connection:
+            swept = sweep_once(connection, three, one_at_a_time, SERVER, room=10)
+        taken += [each.session_id for each in swept.taken]
+    assert taken == ["due"]
+    assert scalar("select retry_at > now() from mneme.compaction_runs where level = 3")
 
 
 def test_young_nodes_are_left_to_their_own_messages(

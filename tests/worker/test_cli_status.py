@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from models import ConfigurationFailure, load_settings, transaction
-from models.breaker import note_failure, server_of
+from models.breaker import Server, note_failure, server_of
 from models.claims import Reviewed
 from models.runs import Claim
 from models.settings import MnemeSettings, Settings
@@ -82,7 +82,7 @@ def test_what_waits_and_what_holds_it(
 
     told = status()
     assert "due         2 sessions, 10 nodes, the first since 3 h" in told
-    assert "-> nobody takes them (late, due): is a worker running, on this broker? And beat?" in told
+    assert "nobody takes them" not in told  # something is being folded: it is a backlog, and will be worked off
     assert "running     1 folds" in told
     assert "backing off 1 runs\n            1 transient: no luck\n" in told
     assert "-> they are tried again by themselves within 9 min; now: mneme retry SESSION, or --all" in told
@@ -93,6 +93,13 @@ def test_what_waits_and_what_holds_it(
     assert {hold: waiting["sessions"] for hold, waiting in found["waiting"].items()} == {
         "due": 2, "already_running": 1, "backing_off": 1, "paused": 1,
     }  # fmt: skip
+    # Nothing runs, and nothing has ended for longer than a sweep takes to see to it.
+    scalar(
+        "update mneme.compaction_runs set state = 'released', finished_at = now() - interval '3 min' where state = 'running'"
+    )
+    scalar("update mneme.compaction_runs set finished_at = now() - interval '3 min'")
+    assert "-> nobody takes them (late, due, running): is a worker running, on this broker? And beat?" in status()
+    claim_of(engine, "running")
     # A lease that has passed holds nothing: claim and status agree.
     expire(scalar)
     assert "1 more with a lease that has passed: the next sweep closes them" in status()
@@ -167,7 +174,7 @@ def test_what_was_given_up_is_named_and_offered_again(
 
     done = command("retry", "--all", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {"sessions": 1, "runs": 0, "nodes": 2, "enqueued": 1, "breakers": 0}
+    assert json.loads(done.stdout) == {"sessions": 1, "runs": 0, "nodes": 2, "enqueued": 1, "busy": 0, "breakers": 0}
     assert enqueued(broker, 1) == ["bad \x1b[31m"]
     assert node(engine, given_up[0].id).dismissed_reason is None
     assert "crashes" not in status()
@@ -187,6 +194,8 @@ def test_retry_makes_due_what_waits(
     done = command("retry", "a")
     assert done.stdout == "session a: 1 runs due now, 0 nodes offered again, 1 of 1 sessions enqueued\n"
     assert enqueued(broker, 1) == ["a"]
+    # As if a sweep had enqueued it: the next one adds no copy.
+    assert scalar("select enqueued_at > now() - interval '1 min' from mneme.sessions where id = 'a'")
     assert isinstance(try_claim(engine, "a"), Claim)
     assert try_claim(engine, "b").outcome == "backing_off"
     assert all_runs(engine, "b")[0].retry_at is not None
@@ -203,7 +212,9 @@ def test_retry_goes_through_all_sessions_a_few_hundred_at_a_time(
         " select 's' || g, 2, 'failed', now(), now(), now() + interval '1 h' from generate_series(1, 1200) g"
     )
     done = command("retry", "--all", "--json")
-    assert json.loads(done.stdout) == {"sessions": 1200, "runs": 1200, "nodes": 0, "enqueued": 1200, "breakers": 0}
+    assert json.loads(done.stdout) == {
+        "sessions": 1200, "runs": 1200, "nodes": 0, "enqueued": 1200, "busy": 0, "breakers": 0,
+    }  # fmt: skip
     assert broker.llen("mneme") == 1200
     assert scalar("select count(*) from mneme.compaction_runs where retry_at > now()") == 0
 
@@ -215,6 +226,37 @@ def test_without_a_broker_retry_leaves_the_rest_to_the_sweep(
     done = run(mneme("retry", "a"), {"DATABASE_URL": environ["DATABASE_URL"]})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("0 of 1 sessions enqueued; the sweep finds the others\n")
+    assert scalar("select enqueued_at from mneme.sessions") is None  # at once
+
+
+def test_what_somebody_has_locked_is_passed_over_and_named(
+    engine: Engine, command: Callable[..., Any], scalar: Callable[..., Any], broker: redis.Redis
+) -> None:
+    """FAILURES 42: one locked row must not hold up all the others."""
+    for session_id in ("a", "b", "c"):
+        write(engine, session_id, range(5))
+        fail(engine, claim_of(engine, session_id), "transient")
+    scalar("update mneme.compaction_runs set retry_at = now() + interval '1 h'")
+    with engine.begin() as other:
+        other.execute(text("select from mneme.compaction_runs where session_id = 'b' for update"))
+        done = command("retry", "--all")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 runs due now" in done.stdout
+    assert "1 sessions were locked by somebody else" in done.stdout
+    done = command("retry", "--all", "--json")
+    assert json.loads(done.stdout)["runs"] == 1
+
+
+def test_a_breaker_of_other_settings_is_marked(
+    engine: Engine, status: Callable[[], str], settings: Settings, scalar: Callable[..., Any]
+) -> None:
+    write(engine, "s", range(5))
+    claimed = claim_of(engine, "s")
+    fail(engine, claimed, "configuration")
+    with transaction(engine) as connection:
+        other = Server("http://old:1/v1", "m")
+        note_failure(connection, other, ConfigurationFailure("401"), "s", claimed.run_id, settings.llm)
+    assert "OPEN: m at http://old:1/v1 (not what these settings ask)" in status()
 
 
 @pytest.mark.parametrize(

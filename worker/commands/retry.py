@@ -2,11 +2,18 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from worker.exits import NEGATIVE, or_exit
 from worker.terminal import encodable, visible
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from models.retrying import Retried
 
 PUBLISH_SECONDS = 30.0
 
@@ -19,13 +26,16 @@ class _Sum:
     runs: int = 0
     nodes: int = 0
     enqueued: int = 0
+    busy: int = 0
     breakers: int = 0
 
 
 @click.command()
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--all", "every", is_flag=True, help="Every session that waits for a later attempt or was given up.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object: sessions, runs, nodes, enqueued, breakers.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one object: sessions, runs, nodes, enqueued, busy, breakers."
+)
 def retry(session_id: str | None, every: bool, as_json: bool) -> None:
     """Try SESSION again now, or --all: nothing waits for its retry_at, and what was dismissed is offered again.
 
@@ -54,13 +64,17 @@ def retry(session_id: str | None, every: bool, as_json: bool) -> None:
             f" sessions enqueued{'' if total.enqueued == total.sessions else '; the sweep finds the others'}"
         )
     )
+    if total.busy:
+        click.echo(
+            f"{total.busy} sessions were locked by somebody else and not changed in full: run it again for these"
+        )
     if total.breakers:
         click.echo(f"{total.breakers} open breakers let the next call through")
 
 
 def _retry_one(session_id: str) -> _Sum | None:
     from models.checks import check_session_id
-    from models.engine import transaction
+    from models.engine import in_transaction, transaction
     from models.retrying import VERDICTS, probe_now, retry
     from models.tree import session_exists
     from worker.commands.database import one_connection
@@ -70,41 +84,46 @@ def _retry_one(session_id: str) -> _Sum | None:
     with transaction(engine) as connection:
         if not session_exists(connection, session_id):
             return None
-        retried = retry(connection, [session_id], VERDICTS)
-    with transaction(engine) as connection:  # by itself: a claim locks the breaker before the run
-        breakers = probe_now(connection)
-    return _Sum(1, retried.runs, retried.nodes, _publish([session_id]), breakers)
+    retried = in_transaction(engine, lambda connection: retry(connection, [session_id], VERDICTS))
+    breakers = in_transaction(engine, probe_now)  # by itself: a claim locks the breaker before the run
+    return _Sum(1, retried.runs, retried.nodes, _publish(engine, [session_id]), retried.busy, breakers)
 
 
 def _retry_all() -> _Sum:
     """Go through the sessions in the order of their ids, a transaction for each few hundred."""
-    from models.engine import transaction
+    from models.engine import in_transaction
     from models.retrying import FAILURES, probe_now, retry, sessions_to_retry
     from worker.commands.database import one_connection
 
     engine = one_connection()
-    total = _Sum()
-    with transaction(engine) as connection:
-        total.breakers = probe_now(connection)
+    total = _Sum(breakers=in_transaction(engine, probe_now))
+
+    def some(connection: "Connection", after: str) -> "tuple[list[str], Retried]":
+        found = sessions_to_retry(connection, after)
+        return found, retry(connection, found, FAILURES)
+
     after = ""
     while True:
-        with transaction(engine) as connection:
-            found = sessions_to_retry(connection, after, FAILURES)
-            retried = retry(connection, found, FAILURES)
+        found, retried = in_transaction(engine, partial(some, after=after))
         if not found:
             return total
         after = found[-1]
         total.sessions += len(found)
         total.runs += retried.runs
         total.nodes += retried.nodes
-        total.enqueued += _publish(found)
+        total.busy += retried.busy
+        total.enqueued += _publish(engine, found)
 
 
-def _publish(session_ids: list[str]) -> int:
+def _publish(engine: "Engine", session_ids: list[str]) -> int:
     """Tell the workers, if a broker is set; whom they are not told of the sweep finds."""
+    from models.engine import in_transaction
+    from models.retrying import not_published
     from models.settings import get_settings
     from tasks.broker import publish_many
 
-    if get_settings().broker.url is None:
-        return 0
-    return publish_many(get_settings(), session_ids, seconds=PUBLISH_SECONDS)
+    settings = get_settings()
+    published = 0 if settings.broker.url is None else publish_many(settings, session_ids, seconds=PUBLISH_SECONDS)
+    if left := session_ids[published:]:
+        in_transaction(engine, lambda connection: not_published(connection, left))
+    return published

@@ -63,7 +63,8 @@ def render(found: "Status", settings: "Settings") -> Iterator[str]:
     due, held = found.waiting.get("due", none), found.waiting.get("held", none)
     late_seconds = settings.schedules.grace_seconds + settings.schedules.requeue_seconds
     yield _line("due", _sessions(due), f"the first since {_time(due.waiting_seconds)}" if due.sessions else "")
-    if due.waiting_seconds > late_seconds:
+    idle = not found.running and (found.ended_seconds is None or found.ended_seconds > late_seconds)
+    if due.waiting_seconds > late_seconds and idle:
         yield _remedy(f"nobody takes them ({_names(due)}): is a worker running, on this broker? And beat?")
     yield _line("running", f"{found.running} folds")
     if found.dead:
@@ -90,6 +91,8 @@ def _backing_off(found: "Status") -> Iterator[str]:
 
 def _breaker(breaker: "Breaker") -> Iterator[str]:
     who = f"{visible(breaker.model)} at {visible(breaker.base_url)}"
+    if not breaker.ours:
+        who += " (not what these settings ask)"
     if not breaker.open:
         yield _line("breaker", f"closed; {breaker.failures} failures in a row: {who}")
         return
