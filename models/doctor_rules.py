@@ -275,6 +275,7 @@ _LIFE = (
             SchemaObject("trigger", "message_parts", "parts_checked"),
             SchemaObject("trigger", _EDGES, "edges_immutable"),
             SchemaObject("trigger", _EDGES, "edges_checked"),
+            SchemaObject("trigger", "sessions", "sessions_resumed"),
             SchemaObject("trigger", _NODES, "nodes_checked"),
             SchemaObject("trigger", _NODES, "nodes_successor_checked"),
             SchemaObject("trigger", _NODES, "nodes_retired_checked"),

@@ -253,15 +253,22 @@ EXPIRE_MANY = text("""
                    order by lease_expires_at limit :most for no key update skip locked)
 """)
 
-_MAY_BE_ENQUEUED = """s.paused_at is null
-       and (s.enqueued_at is null or s.enqueued_at < clock_timestamp() - make_interval(secs => :requeue_seconds))"""
+_NOT_ENQUEUED_LATELY = """
+       (s.enqueued_at is null or s.enqueued_at < clock_timestamp() - make_interval(secs => :requeue_seconds))"""
+_MAY_BE_ENQUEUED = f"s.paused_at is null and {_NOT_ENQUEUED_LATELY}"
 
 UNSWEPT = text(f"""
-    select n.id, n.session_id from mneme.summary_nodes n join mneme.sessions s on s.id = n.session_id
+    select n.id, n.session_id, s.paused_at is not null as paused
+      from mneme.summary_nodes n join mneme.sessions s on s.id = n.session_id
      where n.swept_at is null and n.created_at < clock_timestamp() - make_interval(secs => :grace_seconds)
-       and {_MAY_BE_ENQUEUED}
+       and (s.paused_at is not null or {_NOT_ENQUEUED_LATELY})
      order by n.created_at, n.id limit :most
 """)
+
+# A session that is being resumed just now is passed over: its trigger unmarks a node, and must not come before our mark.
+STILL_PAUSED = text("""
+    select id from mneme.sessions where id = any (:session_ids) and paused_at is not null order by id for share skip locked
+""").bindparams(bindparam("session_ids", type_=_TEXTS))
 
 RETRIES_DUE = text(f"""
     select r.id, r.session_id, r.level from mneme.compaction_runs r join mneme.sessions s on s.id = r.session_id

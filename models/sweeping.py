@@ -1,7 +1,7 @@
 """The sweep's view of the rows: what nobody has looked at yet, and what is due and held by nothing.
 
 Everything is bounded, oldest first, and may run twice at once. Its cost grows with what is new: a node is marked once
-its session is not due, or is held by a run that will itself look again.
+its session is not due, is paused, or is held by a run that will itself look again.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,9 @@ def sweep_once(
     }
     nodes = connection.execute(sql.UNSWEPT, bounds).all()
     retries = connection.execute(sql.RETRIES_DUE, bounds).all()
-    waiting = list(dict.fromkeys(row.session_id for row in (*retries, *nodes)))
+    pausing = {row.session_id for row in nodes if row.paused}
+    waiting = [sid for sid in dict.fromkeys(row.session_id for row in (*retries, *nodes)) if sid not in pausing]
+    paused = set(connection.execute(sql.STILL_PAUSED, {"session_ids": sorted(pausing)}).scalars())
 
     counts = count_sessions(connection, waiting, mneme, enough=mneme.l2_snapshot_threshold)
     due = {counted.session_id: counted.level for counted in counts if counted.due}
@@ -79,7 +81,7 @@ def sweep_once(
 
     # A session whose run is ending just now is neither marked nor enqueued: the next sweep will know.
     settled = {sid for sid in waiting if sid not in due or (sid, due[sid]) in running | retried}
-    seen = [row.id for row in nodes if row.session_id in settled]
+    seen = [row.id for row in nodes if row.session_id in settled | paused]
     marked = connection.execute(sql.MARK_SWEPT, {"node_ids": seen}).rowcount
     # A retry is over when its session is not due, or is due at another level and something there will look again.
     over = [

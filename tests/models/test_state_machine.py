@@ -281,7 +281,7 @@ class Protocol(RuleBasedStateMachine):
     def what_is_due_can_be_found(self) -> None:
         """By the sweep, should every message be lost: a node that it has not seen, a running run, or a retry."""
         for session_id, model in self.model.items():
-            if model.due_level() is not None:
+            if model.due_level() is not None and not model.paused:  # resuming it makes it findable
                 found = self._sql(
                     "select exists (select from mneme.summary_nodes where session_id = :s and swept_at is null)"
                     " or exists (select from mneme.compaction_runs where session_id = :s"

@@ -163,9 +163,23 @@ def test_paused_sessions_are_left_alone_and_do_not_hold_up_others(
     write(engine, "paused", range(5))
     write(engine, "s", range(5))
     scalar("update mneme.sessions set paused_at = now() where id = 'paused'")
+    assert (go()["enqueued"], unswept(scalar)) == (1, 5)  # what waits in the paused one is not read again each time
+    scalar("update mneme.sessions set paused_at = null where id = 'paused'")
+    assert unswept(scalar) == 6
     assert go()["enqueued"] == 1
-    scalar("update mneme.sessions set paused_at = null")
-    assert go()["enqueued"] == 1
+
+
+def test_a_session_that_is_being_resumed_is_neither_marked_nor_lost(
+    engine: Engine, settings: Settings, scalar: Callable[..., Any], broker: redis.Redis
+) -> None:
+    write(engine, "s", range(5))
+    scalar("update mneme.sessions set paused_at = now()")
+    with engine.begin() as resuming:
+        resuming.execute(text("update mneme.sessions set paused_at = null"))
+        with transaction(engine) as connection:
+            swept = sweep_once(connection, settings.mneme, settings.schedules, SERVER, room=10)
+        assert (swept.taken, swept.marked) == ([], 0)
+    assert sweep(settings, engine).enqueued == 1
 
 
 def test_everything_is_counted_hourly_and_after_a_change_of_thresholds(

@@ -1,4 +1,4 @@
-"""Indexes for those who look after the service, and whom a run asked; as plain SQL in the file beside this one."""
+"""Indexes for those who look after the service, whom a run asked, resuming a session; plain SQL in the file beside this one."""
 
 from pathlib import Path
 from typing import Any
