@@ -118,8 +118,8 @@ def _claim(
         return _review(connection, run_id, now, holds, node_ids(too_large), "too_large", settings)
     if holds.probing and not take_probe(connection, server, run_id):
         raise _NotClaimed(Skip("held", level, counted.uncovered))
-    attempt = _begin(connection, run_id, holds, node_ids(batch), settings)
-    return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered, server)
+    attempt, content_failures = _begin(connection, run_id, now, holds, node_ids(batch), settings)
+    return Claim(run_id, session_id, level, attempt, tuple(batch), counted.uncovered, server, content_failures)
 
 
 def _insert_run(connection: Connection, counted: Count, settings: MnemeSettings, worker: str, server: Server) -> UUID:
@@ -145,8 +145,9 @@ def _choose(
     connection: Connection, now: Count, holds: Row[tuple[object, ...]], settings: MnemeSettings, budget: InputBudget
 ) -> tuple[list[SummaryNode], list[SummaryNode]]:
     """Return the batch in order of span, and the nodes that no batch can hold."""
-    if (holds.crashes or 0) >= HALVE_FROM_CRASHES or (holds.content_failures or 0) > 0:
-        # What failed or killed its worker last time: the first half of it.
+    too_long = holds.state == "failed" and holds.error_kind == "too_long"
+    if (holds.crashes or 0) >= HALVE_FROM_CRASHES or (holds.content_failures or 0) > 0 or too_long:
+        # What failed, was too long, or killed its worker last time: the first half of it.
         failed = connection.execute(sql.STILL_UNCOVERED, {"node_ids": list(holds.input_ids)})
         candidates = [node_from_row(row) for row in failed]
         if len(candidates) >= 2:
@@ -199,29 +200,35 @@ def _with_riders(
 def _begin(
     connection: Connection,
     run_id: UUID,
+    now: Count,
     holds: Row[tuple[object, ...]],
     input_ids: list[UUID],
     settings: MnemeSettings,
-) -> int:
-    """Carry the counters over from the run before, raise the attempt, store the inputs; return the attempt."""
+) -> tuple[int, int]:
+    """Carry the counters over from the run before, raise the attempt, store the inputs.
+
+    Returns:
+        The attempt, and how many runs in a row had no usable answer.
+    """
     fresh = holds.state in (None, "succeeded", "declined")
     uncounted = holds.state in ("released", "cancelled")
     attempt: int = 1 if fresh else holds.attempt + (0 if uncounted else 1)
+    content_failures: int = 0 if fresh else holds.content_failures
     connection.execute(
         sql.BEGIN_RUN,
         {
             "run_id": run_id,
             "previous_id": holds.previous_id,
             "attempt": attempt,
-            "content_failures": 0 if fresh else holds.content_failures,
+            "content_failures": content_failures,
             "crashes": 0 if fresh else holds.crashes,
             "input_ids": input_ids,
             "lease_seconds": settings.lease_seconds,
         },
     )
-    if holds.previous_id is not None:
-        connection.execute(sql.FORGET_RETRY, {"run_id": holds.previous_id})
-    return attempt
+    before = {"session_id": now.session_id, "level": now.level, "run_id": run_id, "previous_id": holds.previous_id}
+    connection.execute(sql.FORGET_RETRIES_BEFORE, before)
+    return attempt, content_failures
 
 
 def _review(
@@ -234,7 +241,7 @@ def _review(
     settings: MnemeSettings,
 ) -> Reviewed:
     """Dismiss what cannot be folded, within the claim: the run is closed, and its session counted again by the job."""
-    _begin(connection, run_id, holds, dismissed, settings)
+    _begin(connection, run_id, now, holds, dismissed, settings)
     dismiss(connection, run_id, dismissed, reason)
     after = count_again(connection, now.session_id, run_id, settings)
     return Reviewed(run_id, now.level, now.uncovered, reason, len(dismissed), after)

@@ -11,7 +11,8 @@ MnemeError
 └── FoldFailed               an attempt to fold failed, and is recorded as such
     ├── TransientFailure     try again later: timeouts, 429, 5xx, a broken answer
     ├── ConfigurationFailure nothing works until somebody mends the settings: 401, unknown model
-    │   └── InputTooLong     the server says that the request is too long
+    │   ├── InputTooLong     the server says that the request is too long
+    │   └── RequestRefused   the server refuses it in every form, and may find it too long
     └── ContentFailure       the model's answer must not be stored
 
 Every error takes one string, because an exception of several arguments does not survive Celery's events.
@@ -67,7 +68,8 @@ class FoldFailed(MnemeError):
     """An attempt to fold failed.
 
     Attributes:
-        kind: what ``compaction_runs.error_kind`` says of it: ``transient``, ``configuration`` or ``content``.
+        kind: what ``compaction_runs.error_kind`` says of it: ``transient``, ``configuration``, ``content``
+            or ``too_long``.
         retry_after_seconds: how long the server asked to be left alone, if it did.
         blame: what it says of the model's server. *settings*: no call can succeed until they are mended; *server*: the
             next may fail too; *nobody*: nothing, the server answered or was not asked.
@@ -93,9 +95,18 @@ class ConfigurationFailure(FoldFailed):
 
 
 class InputTooLong(ConfigurationFailure):
-    """The server refused the request for its length; a shorter one may pass."""
+    """The server refused the request for its length; a shorter one may pass.
+
+    Its ``kind`` becomes ``too_long`` where the next attempt is to be made with less.
+    """
 
     blame: Blame = "nobody"
+
+
+class RequestRefused(ConfigurationFailure):
+    """The server refused the request in its simplest form too (400, 422), and did not say that it is too long."""
+
+    blame: Blame = "server"
 
 
 class ContentFailure(FoldFailed):

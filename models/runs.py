@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from models import sql
 from models.breaker import Server
+from models.errors import FoldFailed
 from models.nodes import SummaryNode
 from models.settings import MnemeSettings
 from models.text import clean_text
@@ -49,6 +50,7 @@ class Claim:
     batch: tuple[SummaryNode, ...]
     uncovered: int
     server: Server
+    content_failures: int = 0
 
     @property
     def input_ids(self) -> list[UUID]:
@@ -73,12 +75,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Fold:
-    """What a run made, to be written as a node."""
+    """What a run made, to be written as a node; ``fidelity`` is JSON, see ``tasks.grounding``."""
 
     content: str = field(repr=False)
     model: str
     prompt_version: str
     compaction_level: int = 1
+    degraded: bool = False
+    fidelity: str | None = None
 
 
 def node_ids(nodes: Iterable[SummaryNode]) -> list[UUID]:
@@ -124,8 +128,12 @@ def shrink(connection: Connection, claim: Claim, batch: tuple[SummaryNode, ...])
         raise LostLease
 
 
-def commit_fold(connection: Connection, claim: Claim, fold: Fold, usage: Usage) -> UUID:
+def commit_fold(
+    connection: Connection, claim: Claim, fold: Fold, usage: Usage, *, instead_of: FoldFailed | None = None
+) -> UUID:
     """Write the node, its edges and the supersession flags, and close the run. All or, on any exception, nothing.
+
+    ``instead_of`` is why the run wrote an extract in place of a model's answer; it is kept with the run.
 
     Returns:
         The id of the new node.
@@ -147,12 +155,15 @@ def commit_fold(connection: Connection, claim: Claim, fold: Fold, usage: Usage) 
             model=fold.model,
             prompt_version=fold.prompt_version,
             run_id=claim.run_id,
+            degraded=fold.degraded,
         ),
     )
+    connection.execute(sql.SET_FIDELITY, {"node_id": node_id, "fidelity": fold.fidelity})
     covered = connection.execute(sql.SUPERSEDE_BATCH, {"node_id": node_id, "node_ids": claim.input_ids})
     if covered.rowcount != len(claim.batch):
         raise LostLease
-    _close(connection, claim.run_id, "succeeded", usage, node_id=node_id)
+    why = (None, None) if instead_of is None else (instead_of.kind, str(instead_of))
+    _close(connection, claim.run_id, "succeeded", usage, node_id=node_id, error_kind=why[0], error=why[1])
     return node_id
 
 
@@ -166,14 +177,30 @@ def close_declined(connection: Connection, claim: Claim, usage: Usage) -> None:
     dismiss(connection, claim.run_id, claim.input_ids, "declined", usage)
 
 
+def close_given_up(connection: Connection, claim: Claim, usage: Usage, *, error: str) -> None:
+    """Dismiss the inputs because no answer about them was usable.
+
+    Raises:
+        LostLease: the run is not running any more.
+    """
+    _lock(connection, claim)
+    dismiss(connection, claim.run_id, claim.input_ids, "content", usage, error=error)
+
+
 def dismiss(
-    connection: Connection, run_id: UUID, input_ids: list[UUID], reason: str, usage: Usage | None = None
+    connection: Connection,
+    run_id: UUID,
+    input_ids: list[UUID],
+    reason: str,
+    usage: Usage | None = None,
+    *,
+    error: str | None = None,
 ) -> None:
     """Dismiss the inputs for a reason and close the run as declined, which resets its counters."""
     connection.execute(sql.LOCK_BATCH, {"node_ids": input_ids})
     connection.execute(sql.DISMISS, {"node_ids": input_ids, "reason": reason})
     error_kind = None if reason == "declined" else reason
-    _close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind)
+    _close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind, error=error)
 
 
 def close_failed(

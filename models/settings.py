@@ -5,12 +5,14 @@ Precedence, lowest first: the defaults below, the file, the variables that every
 tools pass them. Secrets come from the environment only.
 """
 
+import json
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import tomli
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -30,6 +32,29 @@ _PREFIX = "MNEME_"
 _MONTH = 30 * 86_400.0
 
 
+class Table(dict[str, Any]):
+    """A table of the settings: hashable, as everything in them is, since engines and brokers are made once for each."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        """Hash what it holds; it is never changed."""
+        return hash(json.dumps(self, sort_keys=True, default=str))
+
+
+def _extra_body(given: dict[str, Any]) -> Table:
+    if reserved := {"model", "messages", "tools", "stream", "n"} & given.keys():
+        raise ValueError(f"expected fields that a gateway wants; mneme itself sets {', '.join(sorted(reserved))}")
+    return Table(given)
+
+
+def _headers(given: dict[str, str]) -> Table:
+    for name, value in given.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise ValueError("expected names of HTTP headers")
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"expected printable ASCII as the value of {name}")
+    return Table(given)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -45,6 +70,7 @@ class MnemeSettings(_Section):
     max_crashes: int = Field(5, ge=2)
     fallback: Literal["extract", "none"] = "extract"
     lease_seconds: float = Field(300.0, ge=1, le=86_400)
+    max_unsupported_items: int = Field(10, ge=0)
     l1_budget_fraction: float = Field(0.15, gt=0, le=1)
     l2_budget_fraction: float = Field(0.05, gt=0, le=1)
 
@@ -59,6 +85,9 @@ class LlmSettings(_Section):
 
     model: str | None = Field(None, pattern=r"^\S+( \S+)*$")
     base_url: Annotated[str, AfterValidator(http_url)] | None = None
+    headers: Annotated[dict[str, str], AfterValidator(_headers)] = Table()
+    extra_body: Annotated[dict[str, Any], AfterValidator(_extra_body)] = Table()
+    prompt_file: str | None = None
     timeout_seconds: float = Field(120.0, ge=1, le=3600)
     context_window: int = Field(128_000, ge=2048)
     input_fraction: float = Field(0.75, gt=0, le=1)
@@ -87,6 +116,8 @@ class ScheduleSettings(_Section):
     requeue_seconds: float = Field(120.0, ge=1, le=_MONTH)
     full_count_seconds: float = Field(3600.0, ge=1, le=_MONTH)
     sweep_batch: int = Field(1000, ge=1, le=100_000)
+    repair_seconds: float = Field(900.0, ge=1, le=_MONTH)
+    repair_tokens_per_day: int = Field(200_000, ge=0)
 
 
 class WorkerSettings(_Section):
@@ -202,11 +233,16 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[tuple[str, str], str]]:
         if not isinstance(keys, dict):
             raise SettingsError(f"{section} in {path}: expected a section such as [mneme], got a value")
         for key, value in keys.items():
-            if isinstance(value, str) and has_password(value):
+            if (isinstance(value, str) and has_password(value)) or (key == "headers" and _holds_secret(value)):
                 raise SettingsError(
                     f"{section}.{key} in {path}: a password belongs into the environment, not into a file"
                 )
     return values, {(section, key): str(path) for section, keys in values.items() for key in keys}
+
+
+def _holds_secret(headers: Any) -> bool:
+    names = [str(name).lower() for name in headers] if isinstance(headers, dict) else []
+    return any(word in name for name in names for word in ("authorization", "key", "token", "secret", "cookie"))
 
 
 def _read_environ(environ: Mapping[str, str]) -> list[tuple[str, str, str, Any]]:
@@ -224,12 +260,17 @@ def _read_environ(environ: Mapping[str, str]) -> list[tuple[str, str, str, Any]]
 
 
 def _parse(section: str, key: str, value: str, name: str) -> Any:
-    """Turn a variable's text into what the file would hold: text where the setting is text, else a TOML value."""
+    """Turn a variable's text into what the file would hold: text where the setting is text, a table as JSON, else TOML."""
     section_field = Settings.model_fields.get(section)
     section_class: Any = section_field.annotation if section_field else None
     field = section_class.model_fields.get(key) if section_class else None
     if field is None:
         raise SettingsError(f"{name} is set, but there is no setting {section}.{key}: see config.toml")
+    if get_origin(field.annotation) is dict:
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise SettingsError(f"{section}.{key} in {name}: expected a JSON object") from None
     if field.annotation not in (int, float):
         return value
     try:
@@ -250,7 +291,9 @@ def _explain(error: ValidationError, sources: dict[tuple[str, str], str], path: 
         else:
             expected = item["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
             value = redact(str(item["input"])) if key.endswith("url") else item["input"]
-            problems.append(f"{name} in {where}: {value!r}: {expected}")
+            # What stands in a header may be a secret, and in a body anything.
+            shown = "" if key in ("headers", "extra_body") else f" {value!r}:"
+            problems.append(f"{name} in {where}:{shown} {expected}")
     return "; ".join(problems)
 
 

@@ -80,11 +80,11 @@ INSERT_RUN = text("""
 # (c) Read in statements of their own: only they see what a holder committed while (a) or (b) waited for it.
 READ_HOLDS = text(f"""
     select {HOLD} as hold, {PROBING} as probing, r.id as previous_id, r.state, r.attempt, r.content_failures, r.crashes,
-           r.input_ids
+           r.error_kind, r.input_ids
       from mneme.sessions s
       left join lateral (
         select * from mneme.compaction_runs
-         where session_id = :session_id and level = :level and id <> :run_id
+         where session_id = :session_id and level = :level and id <> :run_id and repairs is null
          order by started_at desc, id desc limit 1) as r on true
       {JOIN_BREAKER}
      where s.id = :session_id
@@ -108,7 +108,7 @@ DECLINED_BEFORE = text(f"""
      order by n.span_start, n.span_end, n.id limit :most
 """)
 
-# (d) The run is now really begun. The run before it is no longer the session's state, so its retry_at is taken away:
+# (d) The run is now really begun. The run before it is no longer the session's state, so its retry_at is taken away (below):
 # the sweep then finds newest runs alone by their retry_at.
 BEGIN_RUN = text("""
     update mneme.compaction_runs r
@@ -120,7 +120,12 @@ BEGIN_RUN = text("""
      where r.id = :run_id
 """).bindparams(bindparam("input_ids", type_=_UUIDS))
 
-FORGET_RETRY = text("update mneme.compaction_runs set retry_at = null where id = :run_id and retry_at is not null")
+# Also that of a repair, which is left there only to be found by.
+FORGET_RETRIES_BEFORE = text("""
+    update mneme.compaction_runs set retry_at = null
+     where session_id = :session_id and level = :level and id <> :run_id and retry_at is not null
+       and (id = :previous_id or repairs is not null)
+""")
 
 # The breaker lets one call through: two claims wait for each other at the lock. The next statement, and only that, sees
 # the run of whoever was first.
@@ -170,6 +175,10 @@ DISMISS = text(f"""
        set dismissed_at = clock_timestamp(), dismissed_reason = :reason, swept_at = coalesce(n.swept_at, clock_timestamp())
      where n.id = any (:node_ids) and (({UNCOVERED}) or ({_DECLINED}))
 """).bindparams(bindparam("node_ids", type_=_UUIDS))
+
+SET_FIDELITY = text("""
+    update mneme.summary_nodes set fidelity = cast(:fidelity as jsonb) where id = :node_id and :fidelity is not null
+""").bindparams(bindparam("fidelity", type_=TEXT))
 
 CLOSE_RUN = text("""
     update mneme.compaction_runs
@@ -282,7 +291,8 @@ HOLDS = text(f"""
       from unnest(:session_ids, :levels) as d (session_id, level)
       join mneme.sessions s on s.id = d.session_id
       left join lateral (
-        select * from mneme.compaction_runs c where c.session_id = d.session_id and c.level = d.level
+        select * from mneme.compaction_runs c
+         where c.session_id = d.session_id and c.level = d.level and (c.repairs is null or c.state = 'running')
          order by c.started_at desc, c.id desc limit 1) as r on true
       {JOIN_BREAKER}
 """).bindparams(bindparam("session_ids", type_=_TEXTS), bindparam("levels", type_=ARRAY(INTEGER)))

@@ -21,7 +21,8 @@ DUE = text(f"""
         select w.session_id, w.nodes, w.oldest, w.due_since, {HOLD} as hold, r.error_kind, r.error, r.retry_at, r.state
           from lowest w join mneme.sessions s on s.id = w.session_id
           left join lateral (
-            select * from mneme.compaction_runs c where c.session_id = w.session_id and c.level = w.level
+            select * from mneme.compaction_runs c
+             where c.session_id = w.session_id and c.level = w.level and (c.repairs is null or c.state = 'running')
              order by c.started_at desc, c.id desc limit 1) as r on true
           {JOIN_BREAKER})
     select coalesce(hold, 'due') as hold, count(*) as sessions, sum(nodes)::bigint as nodes,

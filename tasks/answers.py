@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.errors import ContentFailure
 from models.nodes import SummaryNode
 from models.text import CANNOT_SHRINK_TOKENS, MAX_CONTENT_BYTES, byte_length, clean_text, estimate_tokens, is_blank
 from tasks.model import EVERYTHING_OK, SAVE_SNAPSHOT, ModelAnswer
+from tasks.secrets import remove_secrets
+from tasks.soundness import check_sound, is_refusal, is_tool_call
 
 
 @dataclass(frozen=True)
@@ -15,24 +17,46 @@ class Declined:
     """The model saw nothing to fold."""
 
 
-def accept(answer: ModelAnswer, batch: Sequence[SummaryNode], max_tokens: int) -> str | Declined:
+@dataclass(frozen=True)
+class Saved:
+    """A summary that may be stored, and how many secrets were taken out of it."""
+
+    text: str = field(repr=False)
+    secrets: int
+
+
+def accept(answer: ModelAnswer, batch: Sequence[SummaryNode], max_tokens: int) -> Saved | Declined:
     """Return the summary that the model saved, or ``Declined``.
 
     Raises:
-        ContentFailure: not exactly one valid tool call, cut off, blank, too long, or not smaller than its input.
+        ContentFailure: not exactly one valid tool call, cut off, or a text that must not be stored.
     """
     if answer.finish_reason == "length":
         raise ContentFailure("the answer was cut off at its limit (finish_reason length)")
-    if len(answer.tool_calls) != 1:
+    if answer.finish_reason == "content_filter":
+        raise ContentFailure("the answer was stopped by the server's content filter (finish_reason content_filter)")
+    if not answer.tool_calls:
+        raise ContentFailure(f"expected exactly one tool call, got {_instead(answer)}")
+    if len(answer.tool_calls) > 1:
         raise ContentFailure(f"expected exactly one tool call, got {len(answer.tool_calls)}")
     call = answer.tool_calls[0]
     if call.name == EVERYTHING_OK:
         return Declined()
     if call.name != SAVE_SNAPSHOT:
         raise ContentFailure("the model called a tool that does not exist")
-    summary = _text_of(call.arguments)
+    summary, secrets = remove_secrets(_text_of(call.arguments))
     check_summary(summary, batch, max_tokens)
-    return summary
+    check_sound(summary, "\n".join(node.content for node in batch))
+    return Saved(summary, secrets)
+
+
+def _instead(answer: ModelAnswer) -> str:
+    text = answer.text or ""
+    if answer.refusal or is_refusal(text):
+        return "a refusal"
+    if is_tool_call(text):
+        return "one written as text"
+    return "nothing" if is_blank(text) else "prose"
 
 
 def _text_of(arguments: str) -> str:

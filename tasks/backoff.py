@@ -20,7 +20,7 @@ def retry_seconds(failure: FoldFailed, attempt: int, *, uniform: random.Random |
         uniform: where chance comes from.
     """
     chance = uniform or random.Random()
-    if isinstance(failure, ConfigurationFailure):
+    if failure.kind == ConfigurationFailure.kind:
         return chance.uniform(LONGEST_SECONDS / 2, LONGEST_SECONDS)
     if failure.retry_after_seconds is not None:
         return min(failure.retry_after_seconds, LONGEST_SECONDS)

@@ -40,8 +40,13 @@ class Ended:
         return self.state != "failed" and self.after is not None and self.after.due
 
 
-def commit(engine: Engine, settings: Settings, claim: Claim, answer: Fold | Declined, usage: Usage) -> Ended:
+def commit(
+    engine: Engine, settings: Settings, claim: Claim, answer: Fold | Declined, usage: Usage,
+    *, instead_of: ContentFailure | None = None,
+) -> Ended:  # fmt: skip
     """Write the answer: a node with its edges and supersession flags, or that the model declined.
+
+    ``instead_of`` is why what is written is no answer of the model's: the extract, or a dismissal as ``content``.
 
     Raises:
         TransientFailure: the database did not take it. The answer is lost; that it was, can still be recorded.
@@ -49,10 +54,12 @@ def commit(engine: Engine, settings: Settings, claim: Claim, answer: Fold | Decl
 
     def write(connection: Connection) -> Ended:
         node_id = None
-        if isinstance(answer, Declined):
-            runs.close_declined(connection, claim, usage)
+        if isinstance(answer, Fold):
+            node_id = runs.commit_fold(connection, claim, answer, usage, instead_of=instead_of)
+        elif instead_of is not None:
+            runs.close_given_up(connection, claim, usage, error=str(instead_of))
         else:
-            node_id = runs.commit_fold(connection, claim, answer, usage)
+            runs.close_declined(connection, claim, usage)
         state = "declined" if node_id is None else "succeeded"
         return Ended(state, node_id, _count(connection, claim, settings), _note_answer(connection, claim))
 

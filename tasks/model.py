@@ -1,5 +1,6 @@
 """What a model is to us: something that takes messages and tools, and answers; and the two tools."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -40,6 +41,11 @@ class ToolCall:
 
     name: str
     arguments: str = field(repr=False)
+    id: str = ""
+
+    def as_message(self) -> dict[str, Any]:
+        """Return it in the form in which it came."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,21 @@ class ModelAnswer:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: str | None = None
     text: str | None = field(default=None, repr=False)
+    refusal: str | None = field(default=None, repr=False)
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether every tool call has an id and arguments that are JSON: servers parse what they are told of themselves."""
+        return all(call.id and _is_object(call.arguments) for call in self.tool_calls)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class ChatClient(Protocol):
@@ -70,6 +89,7 @@ class ChatClient(Protocol):
         Raises:
             TransientFailure: it may work later.
             ConfigurationFailure: it will not work until the settings are mended.
-            InputTooLong: a shorter request may work.
+            InputTooLong, RequestRefused: a shorter request may work.
+            ContentFailure: the server will not have its model answer this.
         """
         ...

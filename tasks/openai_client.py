@@ -1,28 +1,27 @@
 """The model behind any server that speaks OpenAI's chat completions."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
-from re import fullmatch
-from time import time
 from typing import Any
 
 import openai
 
-from models.errors import ConfigurationFailure, FoldFailed, InputTooLong, TransientFailure
+from models.breaker import server_of
+from models.errors import ConfigurationFailure, TransientFailure
 from models.settings import Settings
 from tasks.bounded_http import bounded_http_client
+from tasks.completion import read_completion
 from tasks.deadline import Deadline
-from tasks.model import ModelAnswer, ToolCall
+from tasks.ladder import LARGER_LIMIT, Learned, Memory, Rung
+from tasks.model import ModelAnswer
+from tasks.statuses import Refused, by_status
 
 # At debug, these write whole requests, and with them the conversation, into the log of whoever asked for -l debug.
 for _name in ("openai", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-_TRANSIENT_STATUS = {408, 409, 425, 429}
 _NO_KEY = "none"
 
 
@@ -36,25 +35,43 @@ class OpenAIClient:
 
     def __init__(self, settings: Settings, api_key: str | None) -> None:
         self._model = settings.require_model()
-        self._base_url = settings.llm.base_url
-        self._timeout_seconds = settings.llm.timeout_seconds
+        self._llm = settings.llm
+        self._server = server_of(settings)
         self._max_tokens = settings.mneme.max_tokens
+        self._larger_limit = _larger_limit(settings)
         self._api_key = api_key
+        self._cut_off = False
 
     def chat_with_tools(
         self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]], system: str, deadline: Deadline
     ) -> ModelAnswer:
         """Ask the model once; see ``ChatClient``."""
-        seconds = deadline.for_call(self._timeout_seconds)
         request = {
             "model": self._model,
             "messages": [{"role": "system", "content": system}, *messages],
             "tools": list(tools),
-            "tool_choice": "required",
-            "parallel_tool_calls": False,
-            "max_completion_tokens": self._max_tokens,
         }
-        return _read(_run(self._post(request, seconds)))
+        known = _memory.of(self._server)
+        larger = known.larger_limit or self._cut_off
+        limit = self._larger_limit if larger else self._max_tokens
+        rung, body = self._down_the_ladder(known.rung, request, limit, deadline)
+        answer = read_completion(body)
+        self._cut_off = answer.finish_reason == "length"
+        _memory.learn(self._server, Learned(rung, known.larger_limit or (larger and not self._cut_off)))
+        return answer
+
+    def _down_the_ladder(self, rung: Rung, request: dict[str, Any], limit: int, deadline: Deadline) -> tuple[Rung, str]:
+        """Send the request in ever simpler forms until the server takes one; return that form and the answer's body."""
+        while True:
+            seconds = deadline.for_call(self._llm.timeout_seconds)
+            try:
+                return rung, _run(self._post(request | rung.fields(limit), seconds))
+            except Refused as refused:
+                simpler = rung.below(refused.named)
+                if simpler is None:
+                    _memory.forget(self._server)
+                    raise refused.failure from None
+                rung = simpler
 
     async def _post(self, request: dict[str, Any], seconds: float) -> str:
         """Return the body of the answer.
@@ -64,14 +81,17 @@ class OpenAIClient:
         """
         client = openai.AsyncOpenAI(
             api_key=self._api_key or _NO_KEY,
-            base_url=self._base_url,
+            base_url=self._llm.base_url,
+            default_headers=dict(self._llm.headers),
             timeout=seconds,
             max_retries=0,
             http_client=bounded_http_client(),
         )
         try:
             async with asyncio.timeout(seconds), client:
-                response = await client.chat.completions.with_raw_response.create(**request)
+                response = await client.chat.completions.with_raw_response.create(
+                    **request, extra_body=dict(self._llm.extra_body) or None
+                )
                 return str(response.text)
         except (TimeoutError, openai.APITimeoutError):
             raise TransientFailure(f"the model did not answer within {seconds:.0f} s") from None
@@ -79,9 +99,18 @@ class OpenAIClient:
             cause = type(error.__cause__ or error).__name__
             raise TransientFailure(f"no connection to the model's server ({cause})") from None
         except openai.APIStatusError as error:
-            raise _by_status(error) from None
+            raise by_status(error) from None
         except openai.OpenAIError as error:
             raise ConfigurationFailure(f"the request could not be made ({type(error).__name__})") from None
+
+
+_memory = Memory()
+
+
+def _larger_limit(settings: Settings) -> int:
+    """Return the limit for a model that thinks before it answers, within what its window leaves beside the input."""
+    room = int(settings.llm.context_window * (1 - settings.llm.input_fraction))
+    return max(settings.mneme.max_tokens, min(LARGER_LIMIT * settings.mneme.max_tokens, room))
 
 
 _calls: dict[asyncio.AbstractEventLoop, asyncio.Task[str]] = {}
@@ -113,84 +142,3 @@ def cut_off_calls() -> int:
         with suppress(RuntimeError):  # ended, and its loop closed, a moment ago
             loop.call_soon_threadsafe(call.cancel)
     return len(under_way)
-
-
-def _by_status(error: openai.APIStatusError) -> FoldFailed:
-    """Tell failures apart by status and code alone; the server's own text may quote the conversation."""
-    status, code = error.status_code, _token(error.code)
-    what = f"the model's server answered {status}{f' ({code})' if code else ''}"
-    if status == 413 or (status == 400 and code == "context_length_exceeded"):
-        return InputTooLong(f"{what}: the request is too long")
-    if status in _TRANSIENT_STATUS or status >= 500:
-        passing = TransientFailure(what)
-        passing.retry_after_seconds = _retry_after(error.response.headers)
-        return passing
-    failure = ConfigurationFailure(f"{what}: {_advice(status)}")
-    if status in (400, 422):  # it may be this one request that the server does not like
-        failure.blame = "server"
-    return failure
-
-
-def _advice(status: int) -> str:
-    if status < 400:
-        # Not followed: the conversation would go to a place that nobody configured.
-        return "set llm.base_url to where the server redirects"
-    return {
-        401: "check OPENAI_API_KEY",
-        403: "the key may not use this model",
-        402: "the account has no money left",
-        404: "check llm.model and llm.base_url",
-    }.get(status, "check llm.model and the server's own log")
-
-
-def _token(code: object) -> str | None:
-    """Return a code if it is one, and no sentence."""
-    return code if isinstance(code, str) and fullmatch(r"[\w.\-]{1,64}", code) else None
-
-
-def _retry_after(headers: Any) -> float | None:
-    """Return the seconds that the server asks for, from either form of the header."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
-        except (ValueError, TypeError):
-            return None
-    return seconds if 0 <= seconds < float("inf") else None
-
-
-def _read(body: str) -> ModelAnswer:
-    """Read an answer that may be anything.
-
-    Raises:
-        TransientFailure: it is no chat completion.
-    """
-    try:
-        completion = json.loads(body)
-        choice = completion["choices"][0]
-        message = choice["message"]
-        calls = [call["function"] for call in message.get("tool_calls") or []]
-        tool_calls = tuple(ToolCall(str(call.get("name")), _arguments(call.get("arguments"))) for call in calls)
-        usage = completion.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        text, finish_reason = message.get("content"), choice.get("finish_reason")
-        tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise TransientFailure("the model's server answered 200 with something that is no chat completion") from None
-    prompt_tokens, completion_tokens = (n if type(n) is int else 0 for n in tokens)
-    return ModelAnswer(
-        tool_calls=tool_calls,
-        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
-        text=text if isinstance(text, str) else None,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-    )
-
-
-def _arguments(value: object) -> str:
-    # Some servers give the arguments as an object where the others give its JSON.
-    return value if isinstance(value, str) else json.dumps(value)

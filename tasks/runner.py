@@ -3,7 +3,6 @@
 import logging
 import os
 from dataclasses import asdict, replace
-from traceback import extract_tb
 
 from sqlalchemy import Engine
 
@@ -12,20 +11,20 @@ from models.breaker import Server, server_of
 from models.checks import check_session_id
 from models.claims import Reviewed, Skip, claim
 from models.engine import get_engine, in_transaction
-from models.errors import BrokerError, FoldFailed, InputTooLong, StorageError, TransientFailure
-from models.nodes import SummaryNode
+from models.errors import BrokerError, ContentFailure, FoldFailed
 from models.runs import Claim, Count, Fold, LostLease, Usage
 from models.settings import EXTRACT, Settings, get_settings
-from tasks import ending, model, prompt
-from tasks.answers import Declined, accept, check_summary
+from tasks import ending, last_resort, model, prompt
+from tasks.answers import Declined
+from tasks.asking import Asking
 from tasks.broker import publish
 from tasks.deadline import Deadline
 from tasks.ending import Ended
-from tasks.extract import COMPACTION_LEVEL, EXTRACT_VERSION, extract
 from tasks.identity import worker_name
 from tasks.model import ChatClient
 from tasks.openai_client import OpenAIClient
 from tasks.report import Report
+from tasks.work import AskingModel, Extracting, Work
 
 logger = logging.getLogger("mneme.job")
 
@@ -41,7 +40,7 @@ class L2Runner:
 
     Raises:
         InvalidNode: the session id cannot be one.
-        SettingsError: no model or database is set.
+        SettingsError: no model or database is set, or there is no such prompt.
     """
 
     TOOLS = model.TOOLS
@@ -63,6 +62,7 @@ class L2Runner:
         # A client of one's own stands for a model of its own, when the settings name none, or the extract.
         self._model = named if named and (client is None or named != EXTRACT) else type(client).__name__
         self._server = _server(self._settings, self._model, client)
+        self._prompt = prompt.load_prompt(self._settings)
         self._usage = Usage()
 
     def call(self) -> str | None:
@@ -89,18 +89,25 @@ class L2Runner:
             return self._skip(claimed)
         if isinstance(claimed, Reviewed):
             return self._reviewed(claimed)
+        work = self._work(claimed, deadline)
+        answer: Fold | Declined
         try:
-            claimed, answer = self._ask(claimed, deadline)
-            ended = ending.commit(self._engine, self._settings, claimed, answer, self._usage)
+            answer = work.fold()
+            ended = ending.commit(self._engine, self._settings, work.claimed, answer, self._usage)
+        except ContentFailure as failure:
+            if not last_resort.is_due(work.claimed, self._settings):
+                self._failed(work.claimed, failure)
+                raise
+            answer, ended = self._last_resort(work.claimed, failure)
         except FoldFailed as failure:
-            self._failed(claimed, failure)
+            self._failed(work.claimed, failure)
             raise
         except LostLease:
-            ended = ending.give_up(self._engine, self._settings, claimed, self._usage)
+            ended = ending.give_up(self._engine, self._settings, work.claimed, self._usage)
             answer = Declined()
         self._log_breaker(ended)
         self._publish_again(ended)
-        return self._report(claimed, ended, answer)
+        return self._report(work.claimed, ended, answer)
 
     # ------------------------------------------------------------------------------------------ 1 to 3
 
@@ -118,49 +125,18 @@ class L2Runner:
 
     # ------------------------------------------------------------------------------------------ 4
 
-    def _ask(self, claimed: Claim, deadline: Deadline) -> tuple[Claim, Fold | Declined]:
-        """Return the answer, and the claim, whose batch is smaller if the server found it too long."""
-        try:
-            try:
-                return claimed, self._answer(claimed.batch, deadline)
-            except InputTooLong:
-                if len(claimed.batch) < 2:
-                    raise
-                claimed = self._halve(claimed)
-                return claimed, self._answer(claimed.batch, deadline)
-        except (FoldFailed, LostLease):
-            raise
-        except StorageError as error:
-            raise _ours(str(error)) from None
-        except Exception as error:  # noqa: BLE001
-            # A fault of ours, or of a client that was passed in: recorded like any failure, and told by type and place
-            # alone, since its message may quote the conversation.
-            place = extract_tb(error.__traceback__)[-1]
-            where = f"{os.path.basename(place.filename)}:{place.lineno}"
-            raise _ours(f"internal error: {type(error).__name__} at {where}") from None
-
-    def _answer(self, batch: tuple[SummaryNode, ...], deadline: Deadline) -> Fold | Declined:
-        max_tokens = self._settings.mneme.max_tokens
+    def _work(self, claimed: Claim, deadline: Deadline) -> Work:
         if self._client is None:
-            summary = extract(batch, max_tokens)
-            check_summary(summary, batch, max_tokens)
-            return Fold(summary, EXTRACT, EXTRACT_VERSION, COMPACTION_LEVEL)
-        self._usage = replace(self._usage, llm_calls=self._usage.llm_calls + 1)
-        answer = self._client.chat_with_tools(
-            [{"role": "user", "content": prompt.user_message(batch, max_tokens)}],
-            tools=self.TOOLS,
-            system=self.SYSTEM_PROMPT,
-            deadline=deadline,
-        )
-        self._usage = self._usage.plus(answer.prompt_tokens, answer.completion_tokens)
-        accepted = accept(answer, batch, max_tokens)
-        return accepted if isinstance(accepted, Declined) else Fold(accepted, self._model, prompt.PROMPT_VERSION)
+            return Extracting(claimed, self._settings.mneme.max_tokens)
+        asking = Asking(self._client, self._settings, self._prompt, deadline, model=self._model, called=self._note_call)
+        return AskingModel(claimed, asking, self._engine, self._halved)
 
-    def _halve(self, claimed: Claim) -> Claim:
-        smaller = replace(claimed, batch=claimed.batch[: len(claimed.batch) // 2])
-        in_transaction(self._engine, lambda connection: runs.shrink(connection, claimed, smaller.batch))
-        self._log("input too long, batch halved", smaller, nodes=len(smaller.batch))
-        return smaller
+    def _halved(self, claimed: Claim) -> None:
+        self._log("input too long, batch halved", claimed, nodes=len(claimed.batch))
+
+    def _note_call(self, calls: int, prompt_tokens: int, completion_tokens: int) -> None:
+        called = replace(self._usage, llm_calls=self._usage.llm_calls + calls)
+        self._usage = called.plus(prompt_tokens, completion_tokens)
 
     # ------------------------------------------------------------------------------------------ 6
 
@@ -174,6 +150,19 @@ class L2Runner:
             logger.warning("%s", error)
 
     # ------------------------------------------------------------------------------------------ what came of it
+
+    def _last_resort(self, claimed: Claim, failure: ContentFailure) -> tuple[Fold | Declined, Ended]:
+        """Write what stands in for an answer; raises ``TransientFailure``, recorded, when the database does not take it."""
+        said = {"session": claimed.session_id, "level": claimed.level, "run": claimed.run_id}
+        logger.warning(
+            "no usable answer %d runs in a row, fallback=%s: %s: %s", claimed.content_failures + 1,
+            self._settings.mneme.fallback, " ".join(f"{key}={value}" for key, value in said.items()), failure,
+        )  # fmt: skip
+        try:
+            return last_resort.end(self._engine, self._settings, claimed, failure, self._usage)
+        except FoldFailed as not_written:
+            self._failed(claimed, not_written)
+            raise
 
     def _failed(self, claimed: Claim, failure: FoldFailed) -> None:
         self._log("fold failed", claimed, kind=failure.kind, error=failure)
@@ -220,13 +209,6 @@ class L2Runner:
     def _log(self, what: str, claimed: Claim, **fields: object) -> None:
         said = {"session": claimed.session_id, "level": claimed.level, "run": claimed.run_id, **fields}
         logger.info("%s: %s", what, " ".join(f"{key}={value}" for key, value in said.items()))
-
-
-def _ours(error: str) -> TransientFailure:
-    """Return a failure that tells nothing of the model's server."""
-    failure = TransientFailure(error)
-    failure.blame = "nobody"
-    return failure
 
 
 def _server(settings: Settings, model_name: str, client: ChatClient | None) -> Server:

@@ -178,3 +178,48 @@ def model_server() -> Iterator[ModelServer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+# ------------------------------------------------------------------------------------------------ kinds of servers
+
+
+def calls_tools(*calls: tuple[str, str], **more: Any) -> Answer:
+    return lambda call: call.send(200, completion(list(calls), **more))
+
+
+def says_text(text: str | None, finish_reason: str = "stop", **more: Any) -> Answer:
+    def answer(call: Call) -> None:
+        body = json.loads(completion([], content=text, finish_reason=finish_reason))
+        body["choices"][0]["message"] |= more
+        call.send(200, json.dumps(body))
+
+    return answer
+
+
+def first(answer: Answer, then: Answer | None = None, *, times: int = 1) -> Answer:
+    """Answer so many times with the one, then for ever with the other: a sound summary by default."""
+    sound = then or saves("Short.")
+    return lambda call: (answer if call.number <= times else sound)(call)
+
+
+def refuses(*parameters: str, status: int = 400, named: bool = True, values: dict[str, Any] | None = None) -> Answer:
+    """Refuse requests that have any of the parameters (or one with the given value), as a server that does not know it."""
+
+    def answer(call: Call) -> None:
+        for name in parameters:
+            if name in call.body and call.body[name] == (values or {}).get(name, call.body[name]):
+                error = {"message": "no", "type": "x", "param": name if named else None, "code": None}
+                return call.send(status, json.dumps({"error": error}))
+        return saves("Short.")(call)
+
+    return answer
+
+
+def refuses_as_fastapi(parameter: str) -> Answer:
+    def answer(call: Call) -> None:
+        if parameter in call.body:
+            detail = [{"type": "extra_forbidden", "loc": ["body", parameter], "msg": "no", "input": 1}]
+            return call.send(422, json.dumps({"detail": detail}))
+        return saves("Short.")(call)
+
+    return answer

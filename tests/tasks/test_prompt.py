@@ -2,8 +2,12 @@ import pytest
 
 from models import SettingsError, load_settings
 from tasks.model import TOOLS
-from tasks.prompt import SYSTEM_PROMPT, input_budget, target_tokens, user_message
+from tasks.prompt import SYSTEM_PROMPT, input_budget, load_prompt, target_tokens
 from tests.support.snapshots import snapshot
+
+
+def user_message(batch, max_tokens):
+    return load_prompt(load_settings({})).opening(batch, max_tokens)
 
 
 def test_no_content_can_close_its_fence() -> None:

@@ -15,8 +15,6 @@ from sqlalchemy import Engine, text
 
 from models import (
     ConfigurationFailure,
-    ContentFailure,
-    FoldFailed,
     InvalidNode,
     TransientFailure,
     load_settings,
@@ -80,7 +78,7 @@ def test_four_snapshots_ask_nobody_and_the_fifth_makes_one_node(
     assert (folded.span_start, folded.span_end) == (1, 50)
     assert (folded.started_at, folded.ended_at) == (DAY_ONE, fifth.ended_at)
     assert folded.content == "What five snapshots came to."
-    assert (folded.model, folded.prompt_version, folded.compaction_level, folded.degraded) == ("m", "l2-1", 1, False)
+    assert (folded.model, folded.prompt_version, folded.compaction_level, folded.degraded) == ("m", "l2-2", 1, False)
     with engine.connect() as connection:
         view = connection.execute(text("select id::text, content from mneme.active_summary_nodes")).all()
         assert [tuple(row) for row in view] == [(report.node, "What five snapshots came to.")]
@@ -204,88 +202,6 @@ def test_everything_ok_dismisses_the_five_and_they_ride_along_with_the_next(
 
 # ------------------------------------------------------------------------------------------------ failures
 
-FAILURES: dict[str, tuple[Any, type[FoldFailed], str]] = {
-    "429": (says.fails(429), TransientFailure, "answered 429"),
-    "408": (says.fails(408), TransientFailure, "answered 408"),
-    "500": (says.fails(500), TransientFailure, "answered 500"),
-    "503": (says.fails(503), TransientFailure, "answered 503"),
-    "html with 200": (says.replies("<html>hi</html>", "text/html"), TransientFailure, "no chat completion"),
-    "no choices": (says.replies('{"choices": []}'), TransientFailure, "no chat completion"),
-    "null choices": (says.replies('{"choices": null}'), TransientFailure, "no chat completion"),
-    "a string": (says.replies('"hello"'), TransientFailure, "no chat completion"),
-    "broken json": (says.replies('{"choices": [{"mess'), TransientFailure, "no chat completion"),
-    "deeply nested": (says.replies("[" * 100_000), TransientFailure, "no chat completion"),
-    "empty body": (says.replies(""), TransientFailure, "no chat completion"),
-    "a flood": (says.floods, TransientFailure, "no connection to the model's server .ReadError"),
-    "a flood in an error": (says.floods_with_an_error, TransientFailure, "no connection|answered 500"),
-    "redirect": (
-        lambda c: c.send(307, "", location="http://127.0.0.1:1/elsewhere"), ConfigurationFailure, "where the server redirects",
-    ),
-    "dropped": (says.drops, TransientFailure, "no connection"),
-    "401": (says.fails(401, "invalid_api_key"), ConfigurationFailure, "401 .invalid_api_key.: check OPENAI_API_KEY"),
-    "403": (says.fails(403), ConfigurationFailure, "answered 403"),
-    "404": (says.fails(404, "model_not_found"), ConfigurationFailure, "check llm.model"),
-    "400": (says.fails(400), ConfigurationFailure, "answered 400"),
-    "422": (says.fails(422), ConfigurationFailure, "answered 422"),
-    "prose": (lambda c: c.send(200, says.completion([], content="Sure!", finish_reason="stop")), ContentFailure, "one tool call"),
-    "two saves": (
-        lambda c: c.send(200, says.completion([("save_snapshot", '{"text": "a"}')] * 2)), ContentFailure, "got 2",
-    ),
-    "save and decline": (
-        lambda c: c.send(200, says.completion([("save_snapshot", '{"text": "a"}'), ("everything_ok", "{}")])),
-        ContentFailure, "got 2",
-    ),
-    "unknown tool": (lambda c: c.send(200, says.completion([("rm_rf", "{}")])), ContentFailure, "does not exist"),
-    "no json": (lambda c: c.send(200, says.completion([("save_snapshot", "text: hi")])), ContentFailure, "not JSON"),
-    "no text": (lambda c: c.send(200, says.completion([("save_snapshot", "{}")])), ContentFailure, "not JSON"),
-    "text is a list": (
-        lambda c: c.send(200, says.completion([("save_snapshot", '{"text": []}')])), ContentFailure, "no string",
-    ),
-    "blank": (says.saves(" \n\u200b\t "), ContentFailure, "blank"),
-    "cut off": (
-        lambda c: c.send(200, says.completion([("save_snapshot", '{"text": "a"}')], finish_reason="length")),
-        ContentFailure, "cut off",
-    ),
-    "nothing but reasoning": (
-        lambda c: c.send(200, says.completion([], finish_reason="length")), ContentFailure, "cut off",
-    ),
-    "not smaller": (says.saves("words and words " * 200), ContentFailure, "not smaller"),
-    "over max_tokens": (says.saves("words and words " * 600), ContentFailure, "max_tokens"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("answer", "kind", "message"), FAILURES.values(), ids=FAILURES.keys())
-def test_every_failure_is_recorded_with_its_kind_and_leaves_the_snapshots_untouched(
-    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, broker: redis.Redis, scalar: Callable[..., Any],
-    answer: Any, kind: type[FoldFailed], message: str, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    caplog.set_level(logging.DEBUG)
-    before = write(engine, "s", range(5))
-    server.answer = answer
-    with pytest.raises(kind, match=message) as caught:
-        runner().run()
-    assert len(server.calls) == 1
-    assert active(engine, "s") == before
-    (run,) = all_runs(engine, "s")
-    assert (run.state, run.error_kind, run.node_id, run.llm_calls) == ("failed", kind.kind, None, 1)
-    assert re.search(message, run.error)
-    assert run.content_failures == (1 if kind is ContentFailure else 0)
-    assert run.retry_at - run.finished_at > timedelta(seconds=29)
-    # Held by its retry_at: nobody is called in the meantime, and nothing published.
-    assert runner().run().outcome == "backing_off"
-    assert len(server.calls) == 1
-    assert broker.llen("mneme") == 0
-    # The servers of these tests quote the prompt in their errors.
-    for told in (str(caught.value), run.error, caplog.text):
-        assert "decision1" not in told
-    # A failure costs nothing but time.
-    server.answer = says.saves("Short.")
-    scalar("update mneme.compaction_runs set retry_at = now()")
-    scalar("update mneme.breakers set held_until = now() where held_until is not null")
-    assert runner().run().outcome == "folded"
-    assert all_runs(engine, "s")[-1].attempt == 2
-    assert scalar("select count(*) from mneme.breakers") == 0
-
 
 def usage(told: object) -> Callable[[Call], None]:
     def answer(call: Call) -> None:
@@ -384,7 +300,7 @@ def test_a_wrong_key_waits_long(engine: Engine, runner: Callable[..., L2Runner],
 
 @pytest.mark.parametrize("answer", [says.fails(413), says.fails(400, "context_length_exceeded")], ids=["413", "400"])
 def test_too_long_for_the_server_halves_the_batch_once(
-    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, answer: Any
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, scalar: Callable[..., Any], answer: Any
 ) -> None:
     write(engine, "s", range(10))
     server.answer = lambda call: answer(call) if call.number == 1 else says.saves("Short.")(call)
@@ -393,11 +309,32 @@ def test_too_long_for_the_server_halves_the_batch_once(
     assert len(node(engine, report.node).parent_node_ids) == 5
     (run,) = all_runs(engine, "s")
     assert run.input_ids == list(node(engine, report.node).parent_node_ids)
-    write(engine, "t", range(10))
+    write(engine, "t", range(20))
     server.answer = answer
-    with pytest.raises(ConfigurationFailure, match="too long"):
+    with pytest.raises(ConfigurationFailure, match="too long: set llm"):
         runner("t").run()
-    assert all_runs(engine, "t")[0].llm_calls == 2
+    (run,) = all_runs(engine, "t")
+    assert (run.llm_calls, len(run.input_ids), run.error_kind) == (2, 10, "too_long")
+    # The next run begins with less than what was too long, and waits no longer than after any failure.
+    assert run.retry_at - run.finished_at <= timedelta(seconds=60)
+    scalar("update mneme.compaction_runs set retry_at = now()")
+    server.answer = says.saves("Short.")
+    assert len(node(engine, runner("t").run().node).parent_node_ids) == 5
+
+
+def test_one_that_is_too_long_alone_waits_for_other_settings(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, scalar: Callable[..., Any]
+) -> None:
+    """Dismissing it would consume a whole memory, should the address be wrong."""
+    write(engine, "t", range(5))
+    server.answer = says.fails(413)
+    for nodes in (2, 1):
+        with pytest.raises(ConfigurationFailure, match="too long"):
+            runner("t").run()
+        assert len(all_runs(engine, "t")[-1].input_ids) == nodes
+        scalar("update mneme.compaction_runs set retry_at = now()")
+    assert all_runs(engine, "t")[-1].error_kind == "configuration"
+    assert len(active(engine, "t")) == 5
 
 
 def test_a_server_that_drips_is_cut_off_at_the_total_deadline(
