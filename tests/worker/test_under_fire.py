@@ -384,7 +384,7 @@ def test_two_beats_and_three_workers_enqueue_no_session_twice(
     engine: Engine, worker_environ: dict[str, str], server: ModelServer, broker: redis.Redis, tmp_path: Path
 ) -> None:
     """FAILURES 11. They wait for longer than several sweeps, and each would be enqueued by every one of them."""
-    environ = worker_environ | {"MNEME_SCHEDULES__REQUEUE_SECONDS": "60"}
+    environ = worker_environ | {"MNEME_SCHEDULES__REQUEUE_SECONDS": "300"}  # longer than this may take
     for number in range(40):
         write(engine, f"s{number}", range(5))
     server.answer = says.saves("Short.", after_seconds=2)
