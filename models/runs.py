@@ -142,6 +142,17 @@ def commit_fold(
         LostLease: the run is not running any more, or an input is not there to be covered.
     """
     _lock(connection, claim)
+    node_id = write_fold(connection, claim, fold)
+    covered = connection.execute(sql.SUPERSEDE_BATCH, {"node_id": node_id, "node_ids": claim.input_ids})
+    if covered.rowcount != len(claim.batch):
+        raise LostLease
+    why = (None, None) if instead_of is None else (instead_of.kind, str(instead_of))
+    close(connection, claim.run_id, "succeeded", usage, node_id=node_id, error_kind=why[0], error=why[1])
+    return node_id
+
+
+def write_fold(connection: Connection, claim: Claim, fold: Fold) -> UUID:
+    """Write the node that a run made of its batch; nothing is superseded yet. Return its id."""
     node_id = write_node(
         connection,
         SummaryNode(
@@ -159,11 +170,6 @@ def commit_fold(
         ),
     )
     connection.execute(sql.SET_FIDELITY, {"node_id": node_id, "fidelity": fold.fidelity})
-    covered = connection.execute(sql.SUPERSEDE_BATCH, {"node_id": node_id, "node_ids": claim.input_ids})
-    if covered.rowcount != len(claim.batch):
-        raise LostLease
-    why = (None, None) if instead_of is None else (instead_of.kind, str(instead_of))
-    _close(connection, claim.run_id, "succeeded", usage, node_id=node_id, error_kind=why[0], error=why[1])
     return node_id
 
 
@@ -200,7 +206,7 @@ def dismiss(
     connection.execute(sql.LOCK_BATCH, {"node_ids": input_ids})
     connection.execute(sql.DISMISS, {"node_ids": input_ids, "reason": reason})
     error_kind = None if reason == "declined" else reason
-    _close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind, error=error)
+    close(connection, run_id, "declined", usage or Usage(), error_kind=error_kind, error=error)
 
 
 def close_failed(
@@ -211,13 +217,13 @@ def close_failed(
     Raises:
         LostLease: the run is not running any more.
     """
-    _lock(connection, claim, with_inputs=False)
-    _close(connection, claim.run_id, "failed", usage, error_kind=kind, error=error, retry_seconds=retry_seconds)
+    lock_run(connection, claim)
+    close(connection, claim.run_id, "failed", usage, error_kind=kind, error=error, retry_seconds=retry_seconds)
 
 
 def close_released(connection: Connection, run_id: UUID, usage: Usage) -> bool:
     """Give up a run without counting it as an attempt; say whether it was still running."""
-    return _close(connection, run_id, "released", usage)
+    return close(connection, run_id, "released", usage)
 
 
 def count_again(connection: Connection, session_id: str, run_id: UUID, settings: MnemeSettings) -> Count:
@@ -243,18 +249,26 @@ def release_worker(connection: Connection, worker: str) -> int:
     return connection.execute(sql.RELEASE_WORKER, {"worker": worker}).rowcount
 
 
-def _lock(connection: Connection, claim: Claim, *, with_inputs: bool = True) -> None:
-    """Lock the run, then its inputs by id: the one order in which every ending locks."""
+def lock_run(connection: Connection, claim: Claim) -> None:
+    """Lock the run's row, which every ending does first.
+
+    Raises:
+        LostLease: it is not running any more.
+    """
     state = connection.execute(sql.LOCK_RUN, {"run_id": claim.run_id}).scalar_one_or_none()
     if state != "running":
         raise LostLease
-    if with_inputs:
-        there = connection.execute(sql.LOCK_BATCH, {"node_ids": claim.input_ids}).all()
-        if len(there) != len(claim.batch):
-            raise LostLease
 
 
-def _close(
+def _lock(connection: Connection, claim: Claim) -> None:
+    """Lock the run, then its inputs by id: the one order in which every ending locks."""
+    lock_run(connection, claim)
+    there = connection.execute(sql.LOCK_BATCH, {"node_ids": claim.input_ids}).all()
+    if len(there) != len(claim.batch):
+        raise LostLease
+
+
+def close(
     connection: Connection,
     run_id: UUID,
     state: Ending,
@@ -265,6 +279,7 @@ def _close(
     error: str | None = None,
     retry_seconds: float | None = None,
 ) -> bool:
+    """Close a running run, whatever it was for; say whether it was still running."""
     closed = connection.execute(
         sql.CLOSE_RUN,
         {

@@ -184,10 +184,12 @@ CLOSE_RUN = text("""
     update mneme.compaction_runs
        set state = :state, finished_at = clock_timestamp(), node_id = :node_id, llm_calls = :llm_calls,
            prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens, error_kind = :error_kind, error = :error,
-           content_failures = case when :reset then 0 when :error_kind = 'content' then content_failures + 1
+           content_failures = case when :reset then 0 when :error_kind = 'content' and repairs is null
+                                        then content_failures + 1
                                    else content_failures end,
            crashes = case when :reset then 0 else crashes end,
-           retry_at = case when :state = 'failed' then clock_timestamp() + make_interval(secs => :retry_seconds) end
+           retry_at = case when :state = 'failed' and repairs is null
+                           then clock_timestamp() + make_interval(secs => :retry_seconds) end
      where id = :run_id and state = 'running'
 """)
 

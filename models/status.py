@@ -44,6 +44,14 @@ class Dismissed:
 
 
 @dataclass(frozen=True)
+class Degraded:
+    """How many extracts wait to be redone; ``first`` is (node id, session id) of the newest three."""
+
+    nodes: int = 0
+    first: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Breaker:
     """The breaker of a server that failed lately.
 
@@ -66,6 +74,8 @@ class Breaker:
 class Status:
     """All of it.
 
+    ``degraded`` are the extracts that stand in place of a model's answer.
+
     ``waiting`` has a key for each of *due*, *already_running*, *backing_off*, *paused*, *held* that occurs; ``ended_seconds``
     is for how long no run has ended, None if none ever did.
     """
@@ -76,6 +86,7 @@ class Status:
     ended_seconds: float | None = None
     backing_off: tuple[BackingOff, ...] = ()
     dismissed: tuple[Dismissed, ...] = ()
+    degraded: Degraded = Degraded()
     breakers: tuple[Breaker, ...] = ()
 
 
@@ -95,6 +106,7 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
         for row in connection.execute(sql.DUE, which)
     }
     runs = connection.execute(sql.RUNNING).one()
+    degraded = connection.execute(sql.DEGRADED).one()
     return Status(
         waiting=waiting,
         running=runs.running,
@@ -105,5 +117,6 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
             Dismissed(row.reason, row.nodes, tuple((node, session) for node, session in row.first or ()))
             for row in connection.execute(sql.DISMISSED)
         ),
+        degraded=Degraded(degraded.nodes, tuple((node, session) for node, session in degraded.first or ())),
         breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
     )

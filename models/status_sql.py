@@ -61,6 +61,12 @@ DISMISSED = text("""
      where count.nodes > 0
 """)
 
+DEGRADED = text("""
+    select count(*) as nodes,
+           (array_agg(array[n.id::text, n.session_id] order by n.created_at desc, n.id desc))[1:3] as first
+      from mneme.summary_nodes n where n.degraded and n.retired_at is null and n.superseded_by is null
+""")
+
 BREAKERS = text(f"""
     select base_url, model, base_url = :base_url and model = :model as ours, failures, error, held_until is not null as open,
            extract(epoch from held_until - clock_timestamp())::float8 as seconds_left,

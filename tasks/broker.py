@@ -19,6 +19,7 @@ from models.settings import Settings
 QUEUE = "mneme"
 JOB = "mneme.job"
 SWEEP = "mneme.sweep"
+REPAIR = "mneme.repair"
 
 
 _making = Lock()

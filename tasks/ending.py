@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from models import breaker, runs
+from models import breaker, repairs, runs
 from models.engine import transaction
 from models.errors import ContentFailure, FoldFailed, InputTooLong, StorageError, TransientFailure
 from models.runs import Claim, Count, Fold, LostLease, Usage
@@ -63,12 +63,7 @@ def commit(
         state = "declined" if node_id is None else "succeeded"
         return Ended(state, node_id, _count(connection, claim, settings), _note_answer(connection, claim))
 
-    try:
-        return _end(engine, settings, claim, usage, write)
-    except StorageError as error:
-        failure = TransientFailure(f"the answer could not be committed: {error}")
-        failure.blame = "nobody"
-        raise failure from None
+    return _must_be_written(lambda: _end(engine, settings, claim, usage, write))
 
 
 def fail(engine: Engine, settings: Settings, claim: Claim, failure: FoldFailed, usage: Usage) -> Ended:
@@ -99,6 +94,36 @@ def give_up(engine: Engine, settings: Settings, claim: Claim, usage: Usage) -> E
         return Ended("released", None, _count(connection, claim, settings) if released else None)
 
     return _end(engine, settings, claim, usage, write)
+
+
+def replace(
+    engine: Engine, settings: Settings, claim: Claim, old_id: UUID, answer: Fold | Declined, usage: Usage
+) -> Ended:
+    """Put the answer in the place of an extract, or record that the model declined and the extract stays.
+
+    Raises:
+        TransientFailure: the database did not take it.
+    """
+
+    def write(connection: Connection) -> Ended:
+        node_id = None
+        if isinstance(answer, Fold):
+            node_id = repairs.commit_repair(connection, claim, old_id, answer, usage)
+        else:
+            repairs.keep(connection, claim, usage)
+        state = "declined" if node_id is None else "succeeded"
+        return Ended(state, node_id, _count(connection, claim, settings), _note_answer(connection, claim))
+
+    return _must_be_written(lambda: _end(engine, settings, claim, usage, write))
+
+
+def _must_be_written(write: Callable[[], Ended]) -> Ended:
+    try:
+        return write()
+    except StorageError as error:
+        failure = TransientFailure(f"the answer could not be committed: {error}")
+        failure.blame = "nobody"
+        raise failure from None
 
 
 def _count(connection: Connection, claim: Claim, settings: Settings) -> Count:

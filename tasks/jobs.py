@@ -3,7 +3,8 @@
 from celery import shared_task
 
 from models.errors import MnemeError
-from tasks.broker import JOB, SWEEP
+from tasks.broker import JOB, REPAIR, SWEEP
+from tasks.repair import repair
 from tasks.runner import L2Runner
 from tasks.sweep import sweep
 
@@ -23,3 +24,9 @@ def job(session_id: str) -> dict[str, object]:
 def sweep_task() -> dict[str, object]:
     """Find in the rows what is due and enqueue it; returns how much."""
     return sweep().as_result()
+
+
+@shared_task(name=REPAIR, throws=(MnemeError,))
+def repair_task() -> dict[str, object]:
+    """Redo extracts that stand in place of a model's answer; returns how many, and why it stopped."""
+    return repair().as_result()

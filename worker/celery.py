@@ -6,7 +6,7 @@ Importing this module reads the settings and, when they are wrong, ends the proc
 from celery import Celery
 
 from models.settings import Settings, get_settings
-from tasks.broker import QUEUE, SWEEP
+from tasks.broker import QUEUE, REPAIR, SWEEP
 from worker import channel, lifecycle
 from worker.exits import or_exit
 
@@ -57,10 +57,20 @@ def make_app(settings: Settings) -> Celery:
                 "task": SWEEP,
                 "schedule": settings.schedules.sweep_seconds,
                 "options": {"queue": QUEUE, "expires": settings.schedules.sweep_seconds},
-            }
+            },
+            **_repairs(settings),
         },
     )
     return app
+
+
+def _repairs(settings: Settings) -> dict[str, dict[str, object]]:
+    """Return the periodic repair, unless it may cost nothing."""
+    schedules = settings.schedules
+    if schedules.repair_tokens_per_day == 0:
+        return {}
+    options = {"queue": QUEUE, "expires": schedules.repair_seconds}
+    return {"repair": {"task": REPAIR, "schedule": schedules.repair_seconds, "options": options}}
 
 
 channel.use()

@@ -8,6 +8,7 @@ from worker.commands.demo import demo
 from worker.commands.doctor import doctor
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
+from worker.commands.repair import repair
 from worker.commands.retry import retry
 from worker.commands.status import status
 from worker.commands.tree import tree
@@ -44,6 +45,7 @@ main.add_command(demo)
 main.add_command(doctor)
 main.add_command(import_file)
 main.add_command(memory)
+main.add_command(repair)
 main.add_command(retry)
 main.add_command(status)
 main.add_command(tree)

@@ -12,7 +12,7 @@ from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
     from models.settings import Settings
-    from models.status import Breaker, Dismissed, Status, Waiting
+    from models.status import Breaker, Degraded, Dismissed, Status, Waiting
 
 _GIVEN_UP = {
     "crashes": "killed its worker each time: look for what is odd in its text",
@@ -77,6 +77,7 @@ def render(found: "Status", settings: "Settings") -> Iterator[str]:
     yield _line("oldest", _oldest(found))
     for dismissed in found.dismissed:
         yield from _dismissed(dismissed)
+    yield from _degraded(found.degraded, settings)
 
 
 def _backing_off(found: "Status") -> Iterator[str]:
@@ -110,6 +111,18 @@ def _dismissed(dismissed: "Dismissed") -> Iterator[str]:
     for node, session in dismissed.first:
         yield _line("", f"node {node} of session {visible(session)}")
     yield _remedy(f"{_GIVEN_UP[dismissed.reason]}; then mneme retry SESSION")
+
+
+def _degraded(degraded: "Degraded", settings: "Settings") -> Iterator[str]:
+    if not degraded.nodes:
+        return
+    yield _line("degraded", f"{degraded.nodes} extracts in place of a model's answer")
+    for node, session in degraded.first:
+        yield _line("", f"node {node} of session {visible(session)}")
+    by_itself = (
+        "redone by themselves, a few at a time; now" if settings.schedules.repair_tokens_per_day else "redo them"
+    )
+    yield _remedy(f"{by_itself}: mneme repair")
 
 
 def _line(name: str, *told: str) -> str:
