@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from models import sql
+from models import importing_sql
 from models.engine import transaction
 from models.errors import InvalidNode, StorageError
 from models.nodes import SummaryNode
@@ -125,7 +125,7 @@ def _write_one_by_one(engine: Engine, nodes: dict[int, SummaryNode]) -> tuple[_F
 
 def _execute(connection: Connection, nodes: list[SummaryNode]) -> _Found:
     rows = connection.execute(
-        sql.WRITE_SNAPSHOTS,
+        importing_sql.WRITE_SNAPSHOTS,
         {
             "session_ids": [node.session_id for node in nodes],
             "span_starts": [node.span_start for node in nodes],

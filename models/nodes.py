@@ -1,6 +1,7 @@
 """Plain values: what the store takes and returns. They stay readable after the transaction that read them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,7 @@ class SummaryNode:
     model: str | None = None
     prompt_version: str | None = None
     run_id: UUID | None = None
+    fidelity: Mapping[str, float] | None = field(default=None, hash=False)
     created_at: datetime | None = None
 
     def __repr__(self) -> str:

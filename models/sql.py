@@ -38,11 +38,11 @@ JOIN_BREAKER = "left join mneme.breakers b on b.base_url = :base_url and b.model
 NODE_COLUMNS = """
     n.id, n.session_id, n.level, n.kind, n.span_start, n.span_end, n.started_at, n.ended_at, n.token_count,
     n.reported_tokens, n.superseded_by, n.superseded, n.dismissed_at, n.dismissed_reason, n.retired_at,
-    n.retired_reason, n.replaced_by, n.compaction_level, n.degraded, n.model, n.prompt_version, n.run_id, n.created_at,
-    p.content,
+    n.retired_reason, n.replaced_by, n.compaction_level, n.degraded, n.model, n.prompt_version, n.run_id, n.fidelity,
+    n.created_at, p.content,
     array(select e.parent_id from mneme.summary_edges e where e.node_id = n.id order by e.ordinal) as parent_node_ids"""
 
-_NODES = "mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0"
+NODES = "mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0"
 
 # ------------------------------------------------------------------------------------------------ counting
 
@@ -91,19 +91,19 @@ READ_HOLDS = text(f"""
 """)
 
 OLDEST_UNCOVERED = text(f"""
-    select {NODE_COLUMNS} from {_NODES}
+    select {NODE_COLUMNS} from {NODES}
      where n.session_id = :session_id and n.level = :level and {UNCOVERED}
      order by n.span_start, n.span_end, n.id limit :most
 """)
 
 STILL_UNCOVERED = text(f"""
-    select {NODE_COLUMNS} from {_NODES}
+    select {NODE_COLUMNS} from {NODES}
      where n.id = any (:node_ids) and {UNCOVERED}
      order by n.span_start, n.span_end, n.id
 """).bindparams(bindparam("node_ids", type_=_UUIDS))
 
 DECLINED_BEFORE = text(f"""
-    select {NODE_COLUMNS} from {_NODES}
+    select {NODE_COLUMNS} from {NODES}
      where n.session_id = :session_id and n.level = :level and n.span_start <= :span_start and {_DECLINED}
      order by n.span_start, n.span_end, n.id limit :most
 """)
@@ -368,18 +368,18 @@ INSERT_NODE = text("""
 """).bindparams(bindparam("parent_node_ids", type_=_UUIDS))
 
 ACTIVE_NODES = text(f"""
-    select {NODE_COLUMNS} from {_NODES}
+    select {NODE_COLUMNS} from {NODES}
      where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null
      order by n.span_start, n.span_end, n.id
 """)
 
 LATEST_NODE = text(f"""
-    select {NODE_COLUMNS} from {_NODES}
+    select {NODE_COLUMNS} from {NODES}
      where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null
      order by n.created_at desc, n.id desc limit 1
 """)
 
-NODE_BY_ID = text(f"select {NODE_COLUMNS} from {_NODES} where n.id = :node_id")
+NODE_BY_ID = text(f"select {NODE_COLUMNS} from {NODES} where n.id = :node_id")
 
 # The spans are taken out of the whole number line; what is left are the holes, and only messages inside holes are read.
 COVERAGE_GAPS = text("""
@@ -419,67 +419,6 @@ SUPERSEDE = text("""
 MEMORY = text("select mneme.memory(:session_id, :token_budget, :l1_budget_fraction, :l2_budget_fraction)")
 
 SESSION_EXISTS = text("select exists (select from mneme.sessions where id = :session_id)")
-
-# ------------------------------------------------------------------------------------------------ snapshots of a file
-
-# In the order of the lines, since a volatile function is called after sorting. Whether a snapshot was there is seen as of
-# the statement's beginning, so not what it writes itself.
-WRITE_SNAPSHOTS = text("""
-    select exists (select from mneme.summary_nodes n
-                    where n.session_id = l.session_id and n.level = 1 and n.retired_at is null
-                      and n.span_start = l.span_start and n.span_end = l.span_end) as already_there,
-           mneme.write_l1_snapshot(l.session_id, l.span_start, l.span_end, l.content,
-                                   l.started_at, l.ended_at, l.token_count) as id
-      from unnest(:session_ids, :span_starts, :span_ends, :contents, :starts, :ends, :token_counts) with ordinality
-           as l (session_id, span_start, span_end, content, started_at, ended_at, token_count, position)
-     order by l.position
-""").bindparams(
-    bindparam("session_ids", type_=_TEXTS),
-    bindparam("span_starts", type_=_BIGINTS),
-    bindparam("span_ends", type_=_BIGINTS),
-    bindparam("contents", type_=_TEXTS),
-    bindparam("starts", type_=_TIMES),
-    bindparam("ends", type_=_TIMES),
-    bindparam("token_counts", type_=ARRAY(INTEGER)),
-)
-
-# ------------------------------------------------------------------------------------------------ the tree
-
-# Times as text, in UTC whatever the connection's time zone is: the caller may own the transaction.
-_TREE_COLUMNS = """
-    n.id, n.level, n.span_start, n.span_end, n.token_count, n.degraded, n.dismissed_reason,
-    to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as started_at,
-    to_char(n.ended_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as ended_at,
-    (select count(*) from mneme.summary_edges b where b.node_id = n.id) as parent_count,
-    case when :with_text then (select left(p.content, 200) from mneme.message_parts p
-                                where p.message_id = n.id and p.part_index = 0) end as opening"""
-
-# By the session's summary messages: the one index that leads to every node of a session and to no other.
-TREE_TOTALS = text("""
-    select s.id,
-           count(*) filter (where n.level = 1 and n.retired_at is null) as snapshots,
-           count(*) filter (where n.level > 1 and n.retired_at is null) as folds,
-           count(*) filter (where n.level >= :level and n.superseded_by is null and n.retired_at is null) as roots,
-           coalesce(sum(n.token_count) filter (where n.superseded_by is null and n.retired_at is null), 0) as active_tokens,
-           coalesce(sum(n.token_count) filter (where n.level = 1 and n.retired_at is null), 0) as snapshot_tokens
-      from mneme.sessions s
-      left join mneme.messages m on m.session_id = s.id and m.seq is null
-      left join mneme.summary_nodes n on n.id = m.id
-     where s.id = :session_id group by s.id
-""")
-
-TREE_ROOTS = text(f"""
-    select {_TREE_COLUMNS} from mneme.summary_nodes n
-     where n.session_id = :session_id and n.superseded_by is null and n.retired_at is null and n.level >= :level
-     order by n.span_start desc, n.span_end desc, n.id desc limit :most
-""")
-
-TREE_PARENTS = text(f"""
-    select e.node_id as child_id, {_TREE_COLUMNS}
-      from mneme.summary_edges e join mneme.summary_nodes n on n.id = e.parent_id
-     where e.node_id = any (:node_ids)
-     order by e.node_id, e.ordinal
-""").bindparams(bindparam("node_ids", type_=_UUIDS))
 
 # ------------------------------------------------------------------------------------------------ rights
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row
 from sqlalchemy.orm import Session
 
-from models import sql
+from models import sql, tree_sql
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,10 @@ def read_tree(
         with_text: whether to read how the contents begin.
     """
     wanted = {"session_id": session_id, "level": level, "with_text": with_text}
-    totals = connection.execute(sql.TREE_TOTALS, wanted).one_or_none()
+    totals = connection.execute(tree_sql.TREE_TOTALS, wanted).one_or_none()
     if totals is None:
         return None
-    rows = list(connection.execute(sql.TREE_ROOTS, wanted | {"most": most_roots}))[::-1]
+    rows = list(connection.execute(tree_sql.TREE_ROOTS, wanted | {"most": most_roots}))[::-1]
     below = _read_below(connection, rows, depth, with_text)
     return Tree(
         session_id=session_id,
@@ -100,7 +100,7 @@ def _read_below(
         node_ids = [row.id for row in rows if row.parent_count]
         if not node_ids:
             break
-        rows = list(connection.execute(sql.TREE_PARENTS, {"node_ids": node_ids, "with_text": with_text}))
+        rows = list(connection.execute(tree_sql.TREE_PARENTS, {"node_ids": node_ids, "with_text": with_text}))
         for row in rows:
             below[row.child_id].append(row)
     return below

@@ -10,6 +10,7 @@ from worker.commands.importing import import_file
 from worker.commands.memory import memory
 from worker.commands.repair import repair
 from worker.commands.retry import retry
+from worker.commands.show import show
 from worker.commands.status import status
 from worker.commands.tree import tree
 from worker.commands.up import up
@@ -47,6 +48,7 @@ main.add_command(import_file)
 main.add_command(memory)
 main.add_command(repair)
 main.add_command(retry)
+main.add_command(show)
 main.add_command(status)
 main.add_command(tree)
 main.add_command(up)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine, TextClause, text
 
-from models import make_engine, sql
+from models import make_engine, sql, tree_sql
 from tests.support.servers import Postgres
 
 pytestmark = pytest.mark.xdist_group("plans")  # one fixture of the module is dear
@@ -39,6 +39,7 @@ _PARAMETERS = {
     "max_level": 2, "span_start": 10**6, "run_id": uuid4(), "node_id": uuid4(), "node_ids": [uuid4()],
     "wanted": 1, "grace_seconds": 0.0, "requeue_seconds": 120.0, "with_text": True,
     "base_url": "http://model.test/v1", "model": "m", "levels": [2, 2, 2],
+    "first": UUID(int=0xABCD << 112), "last": UUID(int=(0xABCE << 112) - 1),
 }  # fmt: skip
 
 
@@ -88,8 +89,11 @@ HOT = {
     "node by id": (sql.NODE_BY_ID, 5),
     "successors": (sql.SUCCESSORS, 5),
     "expired leases": (sql.EXPIRE_MANY, 25),
-    "roots of the tree": (sql.TREE_ROOTS, 25),
-    "a level of the tree": (sql.TREE_PARENTS, 25),
+    "roots of the tree": (tree_sql.TREE_ROOTS, 25),
+    "a level of the tree": (tree_sql.TREE_PARENTS, 25),
+    "a node by how its id begins": (tree_sql.NODES_BY_ID, 10),
+    "made from": (tree_sql.PARENTS, 25),
+    "what lies above": (tree_sql.SUCCESSORS, 5),
 }
 
 
@@ -121,7 +125,7 @@ def test_gaps_read_only_messages_that_lie_in_holes(filled: Engine) -> None:
 
 def test_totals_of_a_tree_read_the_nodes_of_its_session_alone(filled: Engine) -> None:
     """They grow with the session; not with the table, nor with the conversation log."""
-    found = plan(filled, sql.TREE_TOTALS, session_id="s1")
+    found = plan(filled, tree_sql.TREE_TOTALS, session_id="s1")
     steps = list(nodes_of(found))
     assert {s["Relation Name"] for s in steps if "Relation Name" in s} == {"sessions", "messages", "summary_nodes"}
     assert all(s["Node Type"] != "Seq Scan" and s["Actual Rows"] <= 25 for s in steps)

@@ -1,8 +1,6 @@
 """``mneme tree`` as a process: what it shows, in what bounds, and what never reaches the terminal."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from models.settings import Settings
 from tasks import L2Runner
 from tests.support.processes import clean_environ, mneme, run
 from tests.support.snapshots import active, write
+from tests.support.terminal import FORBIDDEN, HOSTILE, HOSTILE_ID, on_terminal
 
 
 @pytest.fixture
@@ -104,15 +103,6 @@ def test_json(engine: Engine, environ: dict[str, str], folded: str) -> None:
     assert with_text["roots"][-1]["opening"].startswith("Snapshot 11 of s: ")
 
 
-HOSTILE = (
-    "\x1b[2J\x1b]0;owned\x07one\r\ntwo\x00\x08\x9b31m\u202ethree\u2066\u200e\u2028four\u2029\ufeff\U000e0041 five\x7f"
-)
-HOSTILE_ID = "s\x1b[31m\u202e\n"
-FORBIDDEN = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
-)
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_hostile_text_does_not_reach_the_terminal(engine: Engine, environ: dict[str, str], terminal: bool) -> None:
     write(engine, HOSTILE_ID, [0], content=HOSTILE)
@@ -129,31 +119,6 @@ def test_hostile_text_does_not_reach_the_terminal(engine: Engine, environ: dict[
     assert listed.isascii()
     assert not FORBIDDEN.search(listed)
     assert json.loads(listed)["roots"][0]["opening"] == HOSTILE.replace("\0", "")
-
-
-def on_terminal(command: list[str], environ: dict[str, str]) -> str:
-    """Return what the command shows on a terminal."""
-    master, slave = pty.openpty()
-    with subprocess.Popen(
-        command,
-        env=clean_environ(environ | {"LANG": "C.UTF-8", "TERM": "xterm"}),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    ) as process:
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(master, 65_536)
-            except OSError:  # the other side is closed
-                break
-            if not piece:
-                break
-            shown += piece
-        assert process.wait(20) == 0
-    os.close(master)
-    return shown.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
