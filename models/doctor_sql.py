@@ -157,12 +157,12 @@ CONTENT_IS_VISIBLE = _broken("""
         or (mneme.is_blank(left(p.content, 40)) and mneme.is_blank(p.content))
 """)
 
-# The estimator's own arithmetic is numeric and slow; by the same in whole numbers, few texts need be asked about.
-QUICK_ESTIMATE = "(33 * octet_length(p.content) - 10 * char_length(p.content) + 99) / 100"
+# What was written before revision 0005, by the estimate of then, which was a matter of two lengths.
+OLD_ESTIMATE = "(33 * octet_length(p.content) - 10 * char_length(p.content) + 99) / 100"
 
 TOKENS_ARE_ESTIMATED = _broken(f"""
     select n.id from mneme.summary_nodes n join mneme.message_parts p on p.message_id = n.id and p.part_index = 0
-     where n.token_count <> {QUICK_ESTIMATE}
+     where n.token_count <> {OLD_ESTIMATE}
        and n.token_count <> mneme.estimate_tokens(p.content)
 """)
 

@@ -31,8 +31,12 @@ def current_revision(connection: Connection) -> str | None:
     return connection.execute(text("select version_num from mneme.alembic_version")).scalar() if exists else None
 
 
-def migrate(engine: Engine) -> tuple[str | None, str | None]:
+def migrate(engine: Engine, revision: str = "head") -> tuple[str | None, str | None]:
     """Bring the schema to this code's newest revision; safe to run again, and from several processes at once.
+
+    Args:
+        engine: where.
+        revision: an older one, for a test of what an upgrade does with rows that are there.
 
     Returns:
         The revision before and after; None for no schema.
@@ -59,7 +63,7 @@ def migrate(engine: Engine) -> tuple[str | None, str | None]:
                 f"the schema is at revision {before}, which this release does not know: install a newer release"
             )
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
         return before, current_revision(connection)
 
 

@@ -10,7 +10,6 @@ from sqlalchemy.exc import DBAPIError
 from models import runs, transaction
 from models.doctor import Finding, diagnose, examine, one_state
 from models.doctor_rules import RULES, SchemaObject
-from models.doctor_sql import QUICK_ESTIMATE
 from models.runs import Usage
 from tests.support.doctoring import SETTINGS, bypass, fold, must_claim, small_memory
 from tests.support.snapshots import write
@@ -230,15 +229,6 @@ def test_of_many_violations_all_are_counted_and_the_first_ids_told(engine: Engin
     found = next(f for f in diagnose(engine, SETTINGS) if f.rule.name == "tokens_are_estimated")
     assert (found.status, found.violations) == ("broken", 8)
     assert found.first_ids == tuple(sorted(str(node.id) for node in nodes)[:5])
-
-
-@pytest.mark.parametrize("content", ["a", "x" * 100, "Größe " * 7, "日本語" * 33, "\U0001f600" * 10, "z\n" * 4999])
-def test_the_quick_estimate_is_the_estimators(engine: Engine, content: str) -> None:
-    """A wrong one would have every text asked about twice, or hide a wrong count."""
-    made = write(engine, "s", [0], content=content)[0]
-    quick = f"select {QUICK_ESTIMATE} from mneme.message_parts p where p.part_index = 0"
-    with engine.connect() as connection:
-        assert connection.execute(text(quick)).scalar_one() == made.token_count
 
 
 def test_a_table_full_of_nonsense_does_not_keep_the_search_for_cycles_going(engine: Engine) -> None:

@@ -9,11 +9,25 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
 
-from models import SchemaError, StorageError, check_schema, grant, make_engine, migrate
+from models import (
+    SchemaError,
+    StorageError,
+    SummaryDAGStore,
+    SummaryNode,
+    check_schema,
+    estimate_tokens,
+    grant,
+    load_settings,
+    make_engine,
+    migrate,
+)
+from models.doctor import diagnose
 from models.migrate import known_revisions
 from tests.support.processes import ROOT, mneme, run
 from tests.support.servers import Postgres, psql_program
+from tests.support.snapshots import node, write
 
 
 @pytest.fixture
@@ -51,6 +65,31 @@ def test_two_processes_may_migrate_at_once(empty_url: str, empty: Engine) -> Non
         assert done.returncode == 0, err
         assert out.startswith(b"schema mneme: ")
     check_schema(empty)
+
+
+# Paths, ids and numbers: counted much too low before 0005. Arabic: much too high.
+DENSE = "2026-03-01T09:14:22Z run 3f2a9c1e-07e4 failed: 10.0.12.7:5432, /var/log/app.log (3/5); " * 9
+ARABIC = "قرر الفريق نقل قاعدة البيانات إلى خادم جديد. " * 9
+
+
+def test_an_upgrade_counts_anew_what_waits_and_leaves_what_was_folded(empty: Engine) -> None:
+    assert migrate(empty, "0004")[1] == "0004"
+    dense = write(empty, "s", range(5), content=DENSE)
+    with Session(empty) as session, session.begin():
+        store = SummaryDAGStore(session)
+        parents = tuple(node.id for node in dense if node.id)
+        fold = store.insert_node(
+            SummaryNode(session_id="s", level=2, span_start=1, span_end=50, content=ARABIC, parent_node_ids=parents)
+        )
+        store.mark_superseded(parents)
+    waiting = write(empty, "s", [5], content=DENSE) + write(empty, "s", [6], content=ARABIC)
+    assert migrate(empty) == ("0004", known_revisions()[-1])
+    for before in (*dense, fold, waiting[1]):
+        assert node(empty, before.id).token_count == before.token_count
+    anew = node(empty, waiting[0].id).token_count
+    assert anew == estimate_tokens(DENSE)
+    assert anew > 1.5 * (waiting[0].token_count or 0)
+    assert {finding.rule.name for finding in diagnose(empty, load_settings({})) if finding.violations} == set()
 
 
 def test_a_main_apps_own_alembic_and_tables_are_left_alone(empty: Engine, tmp_path, monkeypatch) -> None:
@@ -238,7 +277,7 @@ def test_a_granted_role_appends_messages_and_nothing_else(psql, engine: Engine) 
     assert appended.returncode == 0, appended.stderr
     part = f"insert into mneme.message_parts (message_id, part_index, part_type, content) values ('{appended.stdout.strip()}',"
     assert psql(part + " 0, 'text', 'hello')").returncode == 0
-    assert psql("select mneme.estimate_tokens('hello')").stdout == "2\n"
+    assert psql("select mneme.estimate_tokens('hello, world')").stdout == "3\n"
     for forbidden in (
         "insert into mneme.messages (session_id, is_summary, role) values ('s', true, 'user')",
         "update mneme.messages set role = 'x'",
