@@ -9,7 +9,8 @@ create temporary table made on commit drop as
            (k * per * 10) + 1 as span_start, (k + 1) * per * 10 as span_end,
            timestamptz '2026-01-01' + make_interval(hours => k * per) as started_at,
            timestamptz '2026-01-01' + make_interval(hours => (k + 1) * per, mins => -5) as ended_at,
-           repeat(md5(format('%s %s %s', level, k, s)) || E' decided \u00e4 ', case level when 1 then 15 else 35 end) as content,
+           repeat(format(E'Ada decided on day %s to move ticket OPS-%s to Z\u00fcrich. ', k, s), case level when 1 then 15 else 35 end)
+               as content,
            case when level = 1 and k < 150 then md5(format('2 %s %s', k / 5, s))::uuid
                 when level = 2 and k < 28 and not is_redone then md5(format('3 %s %s', k / 7, s))::uuid end as successor
       from (

@@ -205,7 +205,7 @@ _TEXTS = (
     ),
     Rule(
         name="tokens_are_estimated",
-        must_hold="the token count of a node is the estimate of its text, as of when it was written",
+        must_hold="the token count of an active node is the estimate of its text, as of when it was written",
         advice="Budgets go wrong by it: set token_count to mneme.estimate_tokens of its text.",
         statement=doctor_sql.TOKENS_ARE_ESTIMATED,
     ),

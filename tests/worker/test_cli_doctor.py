@@ -36,6 +36,7 @@ def test_a_clean_memory(environ: dict[str, str], ids: dict[str, Any]) -> None:
 
 def test_broken_rules(engine: Engine, environ: dict[str, str], ids: dict[str, Any]) -> None:
     bypass(engine, "update mneme.summary_nodes set superseded_by = null where id = :one", ids)
+    write(engine, "s", range(7, 12))
     bypass(engine, "update mneme.summary_nodes set token_count = token_count + 1 where session_id = 's'", ids)
     done = run(mneme("doctor"), environ)
     assert (done.returncode, done.stderr) == (1, "")

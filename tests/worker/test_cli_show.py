@@ -101,15 +101,15 @@ def test_extracts_dismissed_and_retired_nodes_say_so(
     assert show(environ, str(fold))[0]["state"] == ["active, degraded: to be redone by mneme repair"]
     (loose,) = write(engine, "s", [7])
     scalar(
-        "update mneme.summary_nodes set dismissed_at = '2026-05-01', dismissed_reason = 'declined' where id = :i",
+        "update mneme.summary_nodes set dismissed_at = '2026-05-01 01:00+02', dismissed_reason = 'declined' where id = :i",
         i=loose.id,
     )
-    assert show(environ, str(loose.id))[0]["state"] == ["active, dismissed on 2026-05-01: declined"]
+    assert show(environ, str(loose.id))[0]["state"] == ["active, dismissed on 2026-04-30: declined"]
     scalar(
-        "update mneme.summary_nodes set dismissed_at = null, dismissed_reason = null, retired_at = '2026-05-02',"
+        "update mneme.summary_nodes set dismissed_at = null, dismissed_reason = null, retired_at = '2026-05-02 01:00+02',"
         " retired_reason = 'restored' where id = :i", i=loose.id,
     )  # fmt: skip
-    assert show(environ, str(loose.id))[0]["state"] == ["retired on 2026-05-02: restored"]
+    assert show(environ, str(loose.id))[0]["state"] == ["retired on 2026-05-01: restored"]
 
 
 def test_json(engine: Engine, environ: dict[str, str], asking: Settings) -> None:

@@ -12,6 +12,7 @@ from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from models.nodes import SummaryNode
     from models.shown import MakingRun, Relative, Shown
@@ -82,7 +83,7 @@ def render(found: "Shown") -> Iterator[str]:
     yield _line("told", _times(node))
     yield _line("state", _state(node))
     yield _line("tokens", _tokens(found))
-    yield _line("written", f"{node.created_at:%Y-%m-%d %H:%M:%S %Z}", *_maker(node))
+    yield _line("written", _moment(node.created_at, "%Y-%m-%d %H:%M:%S UTC"), *_maker(node))
     if found.run is not None:
         yield from _run(found.run)
     if node.fidelity is not None:
@@ -94,22 +95,23 @@ def render(found: "Shown") -> Iterator[str]:
 def _state(node: "SummaryNode") -> str:
     if node.retired_at is not None:
         by = f" by {node.replaced_by}" if node.replaced_by else ""
-        return f"retired on {node.retired_at:%Y-%m-%d}: {node.retired_reason}{by}"
+        return f"retired on {_moment(node.retired_at, '%Y-%m-%d')}: {node.retired_reason}{by}"
     if node.superseded_by is not None:
         return f"superseded by {node.superseded_by}"
     if node.dismissed_at is not None:
-        return f"active, dismissed on {node.dismissed_at:%Y-%m-%d}: {node.dismissed_reason}"
+        return f"active, dismissed on {_moment(node.dismissed_at, '%Y-%m-%d')}: {node.dismissed_reason}"
     return "active, degraded: to be redone by mneme repair" if node.degraded else "active"
 
 
 def _times(node: "SummaryNode") -> str:
+    first, last = (_moment(moment, "%Y-%m-%d %H:%M") for moment in (node.started_at, node.ended_at))
+    return f"{first} to {last} UTC"
+
+
+def _moment(moment: "datetime | None", shape: str) -> str:
     from datetime import UTC
 
-    first, last = (
-        f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}" if moment else "unknown"
-        for moment in (node.started_at, node.ended_at)
-    )
-    return f"{first} to {last} UTC"
+    return "unknown" if moment is None else moment.astimezone(UTC).strftime(shape)
 
 
 def _tokens(found: "Shown") -> str:
