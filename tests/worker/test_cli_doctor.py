@@ -12,7 +12,7 @@ from models.doctor_rules import RULES
 from tests.support.doctoring import bypass, small_memory
 from tests.support.processes import clean_environ, mneme, run, wait_until
 from tests.support.snapshots import write
-from tests.worker.test_cli_tree import FORBIDDEN, HOSTILE_ID, on_terminal
+from tests.support.terminal import FORBIDDEN, HOSTILE_ID, on_terminal
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tasks import L2Runner
 from tests.support.locomo import FILE, lines, needs_locomo
 from tests.support.processes import mneme, run
 from tests.support.snapshots import active, write
-from tests.worker.test_cli_tree import FORBIDDEN, HOSTILE, on_terminal
+from tests.support.terminal import FORBIDDEN, HOSTILE, on_terminal
 
 HEADINGS = {"# Long-term memory": 0.05, "# Recent memory": 0.15}
 
