@@ -145,6 +145,16 @@ class Settings(_Section):
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
 
+    @property
+    def room_tokens(self) -> int:
+        """What the model's window leaves beside the input's share of it."""
+        return self.llm.context_window - int(self.llm.context_window * self.llm.input_fraction)
+
+    @property
+    def answer_tokens(self) -> int:
+        """The limit on one answer: a summary's, or what the window has room for."""
+        return min(self.mneme.max_tokens, self.room_tokens)
+
     def require_database_url(self) -> str:
         """Return the URL of the database.
 
@@ -170,6 +180,9 @@ class Settings(_Section):
         return _required(
             self.llm.model, "llm.model", "MNEME_LLM__MODEL", f"gpt-4.1-mini, or {EXTRACT} to fold without any model"
         )
+
+
+_SHORTEST_ANSWER_TOKENS = 256
 
 
 def _required(value: str | None, key: str, variable: str, example: str) -> str:
@@ -314,6 +327,11 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(
             f"llm.context_window: {llm.context_window}: the input's share of it (llm.input_fraction {llm.input_fraction:g})"
             f" is smaller than one summary of mneme.max_tokens, {mneme.max_tokens}: expected a larger window"
+        )
+    if settings.answer_tokens < min(mneme.max_tokens, _SHORTEST_ANSWER_TOKENS):
+        raise SettingsError(
+            f"llm.input_fraction: {llm.input_fraction:g}: it leaves {settings.answer_tokens} tokens of llm.context_window,"
+            f" {llm.context_window}, for the answer: expected at least {_SHORTEST_ANSWER_TOKENS}"
         )
     if schedules.requeue_seconds < schedules.sweep_seconds:
         raise SettingsError(

@@ -23,6 +23,8 @@ logger = logging.getLogger("mneme.job")
 
 MOST_CALLS = 4
 _MOST_REPLAYED_CHARACTERS = 100_000
+_TARGET_SHARE = 0.75
+"""Of the limit on the answer, of which the tool call takes some too, and a model's count of its own words is rough."""
 
 Messages = Sequence[dict[str, Any]]
 
@@ -55,6 +57,7 @@ class Asking:
         self._client, self._settings, self._prompt, self._deadline = client, settings, prompt, deadline
         self._model = model
         self._called = called
+        self._longest = int(settings.answer_tokens * _TARGET_SHARE)
         self._calls = 0
         self._told_of_unsupported = False
 
@@ -70,7 +73,7 @@ class Asking:
             ContentFailure: no answer was usable.
             FoldFailed: a call failed.
         """
-        opening = self._prompt.opening(batch, self._settings.mneme.max_tokens)
+        opening = self._prompt.opening(batch, self._longest)
         first = _Attempt([_user(opening)], 1)
         answer = self._ask(first)
         try:
@@ -95,7 +98,7 @@ class Asking:
         raise problem
 
     def _aggressive(self, batch: Sequence[SummaryNode]) -> _Attempt:
-        return _Attempt([_user(self._prompt.aggressive(batch, self._settings.mneme.max_tokens))], 2)
+        return _Attempt([_user(self._prompt.aggressive(batch, self._longest))], 2)
 
     def _ask(self, attempt: _Attempt) -> ModelAnswer:
         self._calls += 1

@@ -37,7 +37,7 @@ class OpenAIClient:
         self._model = settings.require_model()
         self._llm = settings.llm
         self._server = server_of(settings)
-        self._max_tokens = settings.mneme.max_tokens
+        self._limit = settings.answer_tokens
         self._larger_limit = _larger_limit(settings)
         self._api_key = api_key
         self._cut_off = False
@@ -53,7 +53,7 @@ class OpenAIClient:
         }
         known = _memory.of(self._server)
         larger = known.larger_limit or self._cut_off
-        limit = self._larger_limit if larger else self._max_tokens
+        limit = self._larger_limit if larger else self._limit
         rung, body = self._down_the_ladder(known.rung, request, limit, deadline)
         answer = read_completion(body)
         self._cut_off = answer.finish_reason == "length"
@@ -109,8 +109,7 @@ _memory = Memory()
 
 def _larger_limit(settings: Settings) -> int:
     """Return the limit for a model that thinks before it answers, within what its window leaves beside the input."""
-    room = int(settings.llm.context_window * (1 - settings.llm.input_fraction))
-    return max(settings.mneme.max_tokens, min(LARGER_LIMIT * settings.mneme.max_tokens, room))
+    return min(LARGER_LIMIT * settings.mneme.max_tokens, settings.room_tokens)
 
 
 _calls: dict[asyncio.AbstractEventLoop, asyncio.Task[str]] = {}

@@ -77,6 +77,13 @@ REFUSED = {
         {"MNEME_LLM__TIMEOUT_SECONDS": "290"}, "mneme.lease_seconds: 300: .* leaves no room for one call of llm.timeout_seconds, 290 s",
     ),
     "a window smaller than a summary": ({"MNEME_LLM__CONTEXT_WINDOW": "2048"}, "llm.context_window: 2048"),
+    "no room for an answer": (
+        {"MNEME_LLM__INPUT_FRACTION": "1"}, "llm.input_fraction: 1: it leaves 0 tokens of llm.context_window, 128000, for the answer",
+    ),
+    "headers that are no JSON": ({"MNEME_LLM__HEADERS": "x-key: hunter2"}, "llm.headers in MNEME_LLM__HEADERS: expected a JSON object$"),
+    "headers that are a list": ({"MNEME_LLM__HEADERS": '["hunter2"]'}, "llm.headers in MNEME_LLM__HEADERS: expected a valid dictionary$"),
+    "a header that is no text": ({"MNEME_LLM__HEADERS": '{"x": {"y": "hunter2"}}'}, "llm.headers in MNEME_LLM__HEADERS: expected a valid"),
+    "a body that is no table": ({"MNEME_LLM__EXTRA_BODY": '"hunter2"'}, "llm.extra_body in MNEME_LLM__EXTRA_BODY: expected a valid"),
     "requeue before the next sweep": ({"MNEME_SCHEDULES__REQUEUE_SECONDS": "10"}, "schedules.requeue_seconds: 10"),
     "an unknown pool": ({"MNEME_WORKER__POOL": "gevent"}, "worker.pool .* 'gevent': expected 'threads', 'prefork' or 'solo'"),
     "an unknown fallback": ({"MNEME_MNEME__FALLBACK": "drop"}, "mneme.fallback .* 'drop': expected 'extract' or 'none'"),
@@ -114,6 +121,8 @@ FILES = {
     "a number for text": ("[llm]\nmodel = 4\n", "llm.model in .*: 4: expected a valid string"),
     "no section": ("mneme = 4\n", "mneme in .*: expected a section"),
     "no TOML": ("[mneme\n", "is not valid TOML"),
+    "a key in a header": ("[llm.headers]\nX-Api-Key = 'hunter2'\n", "llm.headers in .*: a password belongs into the environment"),
+    "a bearer": ("[llm]\nheaders = {Authorization = 'Bearer hunter2'}\n", "llm.headers in .*: a password belongs into the"),
     "a password": ("[database]\nurl = 'postgresql://u:hunter2@h/d'\n", "database.url in .*: a password belongs into the environment"),
 }  # fmt: skip
 
