@@ -8,9 +8,9 @@ measures of Nan et al., "Entity-level Factual Consistency of Abstractive Text Su
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, date
 
 from models.nodes import SummaryNode
 
@@ -25,26 +25,36 @@ _MONTH = (
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _DAY, _YEAR = r"\b(?P<d{0}>\d{{1,2}})(?:st|nd|rd|th)?", r"(?P<y{0}>\d{{4}})\b"
+# Letters and digits are those of ASCII, so that what is written without spaces in between, as in Chinese, is parted from them.
+_FLAGS = re.ASCII | re.IGNORECASE
 _DATE = re.compile(
-    r"\b(?P<y1>\d{4})-(?P<m1>\d{1,2})-(?P<d1>\d{1,2})(?:T[\d:.]+Z?)?\b"
-    rf"|{_DAY.format(2)}\s+(?:of\s+)?{_MONTH.format(2)}\b(?:,?\s+{_YEAR.format(2)})?"
-    rf"|\b{_MONTH.format(3)}\.?\s+{_DAY.format(3)}\b(?:,?\s+{_YEAR.format(3)})?"
-    rf"|\b{_MONTH.format(4)}\.?,?\s+{_YEAR.format(4)}",
-    re.IGNORECASE,
+    r"\b(?P<y1>\d{4})-(?P<m1>\d{1,2})-(?P<d1>\d{1,2})(?:T[\d:.]{1,20}Z?)?\b"
+    rf"|{_DAY.format(2)}\s{{1,3}}(?:of\s{{1,3}})?{_MONTH.format(2)}\b(?:,?\s{{1,3}}{_YEAR.format(2)})?"
+    rf"|\b{_MONTH.format(3)}\.?\s{{1,3}}{_DAY.format(3)}\b(?:,?\s{{1,3}}{_YEAR.format(3)})?"
+    rf"|\b{_MONTH.format(4)}\.?,?\s{{1,3}}{_YEAR.format(4)}",
+    _FLAGS,
 )
-_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"'`)\]}|]+", re.IGNORECASE)
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
-_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.@+-]+)+/?|\b[\w.-]+(?:/[\w.-]+)+\b")
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"'`)\]}|]+", _FLAGS)
+_EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}\b", re.ASCII)
+_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.@+-]+)+/?|\b[\w.-]+(?:/[\w.-]+)+\b", re.ASCII)
 _IDENTIFIER = re.compile(
     r"(?<!\w)#\d+\b|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])\w+(?:[-_.]\w+)*\b|\b[A-Za-z]\w*_\w+\b|\b[a-z]+[A-Z]\w+\b"
-    r"|\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b(?:\(\))?|\b[A-Z][a-z]+[A-Z]\w+\b"
+    r"|\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b(?:\(\))?|\b[A-Z][a-z]+[A-Z]\w+\b",
+    re.ASCII,
 )
-_NUMBER = re.compile(r"(?<![\w.,])[-+]?\d+(?:[.,:]\d+)*")
+_NUMBER = re.compile(r"(?<![\w.,])[-+]?\d+(?:[.,:]\d+)*", re.ASCII)
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _SENTENCE = re.compile(r"(?:^|[.!?:;•\n]|\s[-*–—])\s*[\"'“(\[*_]*$")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+# Some patterns look ahead from every character as far as the next space: what has none for so long is left out, such as
+# an encoded picture.
+_BLOB = re.compile(r"[!-~]{300,}")
 _ORDER: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("address", _URL), ("address", _EMAIL), ("date", _DATE), ("path", _PATH), ("identifier", _IDENTIFIER), ("number", _NUMBER),
+    ("address", _URL), ("", _BLOB), ("address", _EMAIL), ("date", _DATE), ("path", _PATH), ("identifier", _IDENTIFIER),
+    ("number", _NUMBER),
 )  # fmt: skip
+_A_NUMBER = re.compile(r"\d+(?:[.,]\d+)*", re.ASCII)
+_LONGEST_RANGE_DAYS = 400
 
 Item = tuple[str, str]
 
@@ -89,13 +99,11 @@ def measure(summary: str, batch: Sequence[SummaryNode], secrets: int = 0) -> Fid
 
 def items(text: str) -> set[Item]:
     """Return what of a text can be compared: (kind, normalised form)."""
-    text = unicodedata.normalize("NFKC", text)
+    text = _normalised(text)
     found: set[Item] = set()
     for kind, pattern in _ORDER:
-        for match in pattern.finditer(text):
-            item = _normal(kind, match)
-            if item is not None:
-                found.add(item)
+        if kind:
+            found.update(item for match in pattern.finditer(text) if (item := _normal(kind, match)) is not None)
         # What was an address is no name any more; the length stays, for names look at what stands before them.
         text = pattern.sub(lambda match: "\0" * len(match.group()), text)
     for match in _NAME.finditer(text):
@@ -106,6 +114,11 @@ def items(text: str) -> set[Item]:
     return found
 
 
+def _normalised(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text)
+    return _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit.group())), text)
+
+
 def _normal(kind: str, match: re.Match[str]) -> Item | None:
     text = match.group()
     if kind == "date":
@@ -114,7 +127,7 @@ def _normal(kind: str, match: re.Match[str]) -> Item | None:
         digits = text.lstrip("+-")
         if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", digits):
             digits = digits.replace(",", "")
-        return None if digits.isdigit() and int(digits) <= _COUNTED else (kind, digits)
+        return None if len(digits) <= 2 and int(digits) <= _COUNTED else (kind, digits)
     return kind, text.rstrip(".,;:!?/").casefold()
 
 
@@ -134,45 +147,40 @@ class _Known:
     """What a text holds, asked item by item."""
 
     def __init__(self, text: str, found: set[Item], batch: Sequence[SummaryNode]) -> None:
-        self._text = unicodedata.normalize("NFKC", text).casefold()
+        self._text = _normalised(text).casefold()
         self._words = set(re.findall(r"[^\W_][\w'’-]*", self._text)) | set(re.findall(r"[^\W_]+", self._text))
+        self._numbers = set(_A_NUMBER.findall(self._text))
         self._found = found
-        self._dates = [value for kind, value in found if kind == "date"]
-        self._ranges = [
-            (node.started_at.astimezone(UTC).date(), (node.ended_at or node.started_at).astimezone(UTC).date())
-            for node in batch
-            if node.started_at is not None
-        ]
+        self._dates = {value for kind, value in found if kind == "date"} | set(_days_near(batch))
+        self._date_forms = {form for date in self._dates for form in _forms(date)}
+        self._years = {date[:4] for date in self._dates}
 
     def holds(self, item: Item) -> bool:
         kind, value = item
         if item in self._found:
             return True
         if kind == "date":
-            return any(_same_date(value, other) for other in self._dates) or self._nearby(value)
+            return value in self._date_forms or not self._dates.isdisjoint(_forms(value))
         if kind == "name":
             return value in self._words
         if kind == "number":
-            return (
-                self._year(value) or re.search(rf"(?<![\d.,]){re.escape(value)}(?![\d]|[.,]\d)", self._text) is not None
-            )
+            # It may be the year of a date that is told in full elsewhere.
+            return value in self._numbers or value in self._years
         return value in self._text
 
-    def _year(self, value: str) -> bool:
-        """Say whether a number is the year of a date that is told in full elsewhere."""
-        return any(other.startswith(f"{value}-") for other in self._dates) or any(
-            value in (str(first.year), str(last.year)) for first, last in self._ranges
-        )
 
-    def _nearby(self, value: str) -> bool:
-        for first, last in self._ranges:
-            at = first - timedelta(days=_NEARBY_DAYS)
-            while at <= min(last, first + timedelta(days=400)) + timedelta(days=_NEARBY_DAYS):
-                if _same_date(value, f"{at:%Y-%m-%d}"):
-                    return True
-                at += timedelta(days=1)
-        return False
+def _days_near(batch: Sequence[SummaryNode]) -> Iterator[str]:
+    """Return the days of the batch's time ranges, and those that may have been meant within them."""
+    for node in batch:
+        if node.started_at is not None:
+            first = node.started_at.astimezone(UTC).date()
+            last = (node.ended_at or node.started_at).astimezone(UTC).date()
+            days = min((last - first).days, _LONGEST_RANGE_DAYS)
+            for day in range(-_NEARBY_DAYS, days + _NEARBY_DAYS + 1):
+                yield date.fromordinal(first.toordinal() + day).isoformat()
 
 
-def _same_date(one: str, other: str) -> bool:
-    return all(a in (b, "?") or b == "?" for a, b in zip(one.split("-"), other.split("-"), strict=True))
+def _forms(day: str) -> set[str]:
+    """Return a date with what else it may be called: without its year, without its day."""
+    year, month, of_month = day.split("-")
+    return {day, f"?-{month}-{of_month}", f"{year}-{month}-?"}

@@ -1,0 +1,107 @@
+"""What is no summary, and what is one though it looks like none."""
+
+import pytest
+
+from models import ContentFailure
+from tasks.soundness import check_sound, is_refusal, is_tool_call
+
+REFUSALS = (
+    "I'm sorry, but I can't help with that.",
+    "I am very sorry. I cannot summarize this.",
+    "Sorry, I can't assist with that request.",
+    "I cannot create a summary without the snapshots.",
+    "As an AI language model, I do not have memories.",
+    "Please provide the conversation you would like me to summarize.",
+    "Could you please share the snapshots?",
+    "It looks like you haven't included any content.",
+    "There are no snapshots to fold.",
+    "> I apologize, but this content violates the policy.",
+    "Es tut mir leid, dabei kann ich nicht helfen.",
+    "Je ne peux pas vous aider.",
+    "\u62b1\u6b49\uff0c\u6211\u65e0\u6cd5\u5e2e\u52a9\u3002",
+)
+
+SUMMARIES = (
+    "Sorry was what Bob said first; Ada accepted it, and both went on with the plan for May.",
+    "I cannot sleep, Ada wrote on 3 May; Bob suggested tea.",
+    "Please call Bob before Friday. Ada asked for it twice.",
+    "As an engineer Ada wants figures.",
+    "They are sorry for the delay of the launch, and moved it to June.",
+    "Could the launch move to June? Ada asked, and Bob agreed.",
+)
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_a_refusal_is_told(text: str) -> None:
+    assert is_refusal(text)
+    with pytest.raises(ContentFailure, match="a refusal, or asks for the material"):
+        check_sound(text, "They talked about the plan.")
+
+
+@pytest.mark.parametrize("text", SUMMARIES)
+def test_a_summary_that_begins_alike_is_none(text: str) -> None:
+    assert not is_refusal(text)
+    check_sound(text, "They talked about the plan.")
+
+
+def test_a_long_text_is_no_refusal_however_it_begins() -> None:
+    assert not is_refusal(
+        "I'm sorry, Ada said. " + "Then they went on with the plan for the move of the database. " * 20
+    )
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["<think>", "</think>", "<Thinking>", "<reasoning>", "\u25c1think\u25b7", "[THINK]", "<|channel|>", "<|im_end|>"],
+)
+def test_reasoning_is_told_unless_the_conversation_is_about_it(tag: str) -> None:
+    text = f"{tag}The user wants a summary. They chose Postgres."
+    with pytest.raises(ContentFailure, match="tags of the model's reasoning"):
+        check_sound(text, "They chose Postgres.")
+    check_sound(text, f"Ada's parser fails on {tag}.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "save_snapshot"}</tool_call>',
+        '{"name": "save_snapshot", "arguments": {"text": "x"}}',
+        'save_snapshot(text="They chose Postgres.")',
+        "functions.save_snapshot",
+        "[TOOL_CALLS] save_snapshot",
+        "<function=save_snapshot>x</function>",
+        "<|python_tag|>save_snapshot",
+    ],
+)
+def test_a_tool_call_in_the_text_is_told(text: str) -> None:
+    assert is_tool_call(text)
+    with pytest.raises(ContentFailure, match="a tool call written as text"):
+        check_sound(text, "They chose Postgres.")
+
+
+LOOPS = {
+    "one sentence": "They met again and talked about the very same plan. " * 12,
+    "one word": "again " * 80,
+    "two sentences in turn": "They met on Monday morning. Nothing came of it at all. " * 10,
+    "lines": "\n".join(f"- They chose Postgres for its partial indexes.\n- point {n}" for n in range(5)),
+    "without spaces": "\u4ed6\u4eec\u51b3\u5b9a\u4e86\u3002" * 60,
+    "the end alone": "Ada chose Postgres over MySQL for its indexes. " + "And so on and so forth, as before. " * 20,
+}
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS.keys())
+def test_a_loop_is_told(text: str) -> None:
+    with pytest.raises(ContentFailure, match="repeats the same words"):
+        check_sound(text, "They chose Postgres.")
+
+
+def test_lists_tables_and_what_the_material_repeats_are_no_loops() -> None:
+    check_sound(
+        "\n".join(f"- On {day} May Ada restored backup number {day} in {day * 3} minutes." for day in range(1, 30)), ""
+    )
+    check_sound("| day | rows |\n| --- | ---: |\n" + "\n".join(f"| {n} May | {n * 917} |" for n in range(1, 25)), "")
+    chorus = "The same line of a song that they all know by heart."
+    check_sound(
+        "\n".join([chorus] * 6 + [f"{n}: a line of its own, the {n * 31}th" for n in range(40)]),
+        "\n".join([chorus] * 9),
+    )
