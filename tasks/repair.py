@@ -30,6 +30,9 @@ from tasks.work import faults_of_ours
 
 logger = logging.getLogger("mneme.repair")
 
+_ROUND_SECONDS = 60.0
+"""A worker that is asked to stop lets its task finish, so a task must have an end."""
+
 Outcome = Literal["redone", "declined", "failed", "lost_lease"] | NotNow
 Told = Callable[[Degraded, Outcome], None]
 
@@ -48,7 +51,7 @@ class RepairReport:
 
 
 def repair(settings: Settings | None = None, engine: Engine | None = None) -> RepairReport:
-    """Redo extracts, oldest first, for at most the half of ``schedules.repair_seconds``, within what a day may cost.
+    """Redo extracts, oldest first, for a minute at most, within what a day may cost.
 
     Raises:
         StorageError: the database is out of reach.
@@ -57,7 +60,7 @@ def repair(settings: Settings | None = None, engine: Engine | None = None) -> Re
     engine = engine or get_engine(settings)
     if settings.require_model() == EXTRACT:
         return RepairReport(0, {}, "llm.model is extract: no model has a better answer")
-    until = time.monotonic() + settings.schedules.repair_seconds / 2
+    until = time.monotonic() + min(_ROUND_SECONDS, settings.schedules.repair_seconds / 2)
 
     def may_go_on() -> str | None:
         if time.monotonic() > until:

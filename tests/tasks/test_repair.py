@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tasks.repair import Outcome, RepairReport, redo_all, repair
 from tests.models.test_claims import try_claim
 from tests.support import model_server as says
 from tests.support.model_server import ModelServer, model_server
-from tests.support.processes import mneme, run
+from tests.support.processes import celery, celery_worker, mneme, process, run, wait_until
 from tests.support.snapshots import active, all_runs, node, write
 
 USELESS = says.saves("   ")
@@ -173,6 +174,65 @@ def test_a_repair_and_a_fold_never_meet(
         claim_repair(connection, old.id, 60, worker="w", server=server_of(settings))
     assert try_claim(engine, "s").outcome == "already_running"
     assert claimed.input_ids == list(old.parent_node_ids)
+
+
+def test_what_is_paused_or_held_is_left_for_later(
+    engine: Engine,
+    settings: Settings,
+    server: ModelServer,
+    extracted: Callable[..., Any],
+    scalar: Callable[..., Any],
+) -> None:
+    extracted("s1")
+    scalar("update mneme.sessions set paused_at = now() where id = 's1'")
+    assert redo(engine, settings)[0] == RepairReport(0, {"paused": 1})
+    extracted("s2")
+    scalar(
+        "insert into mneme.breakers (base_url, model, failures, held_until, openings)"
+        " values (:base_url, :model, 5, now() + interval '1 minute', 1)",
+        **server_of(settings).key,
+    )
+    scalar("update mneme.sessions set paused_at = null")
+    report, outcomes = redo(engine, settings)
+    assert (outcomes, report.stopped) == (["held"], "the breaker of the model's server is open")
+    assert server.calls == []
+    assert [run.repairs for run in all_runs(engine, "s1") + all_runs(engine, "s2") if run.repairs] == []
+    scalar("update mneme.breakers set held_until = now()")
+    server.answer = says.saves("Short.")
+    assert redo(engine, settings)[0].redone == 2
+    assert scalar("select count(*) from mneme.breakers") == 0
+
+
+def test_a_round_has_an_end(
+    engine: Engine, settings: Settings, server: ModelServer, extracted: Callable[..., Any], monkeypatch: Any
+) -> None:
+    """A worker that is asked to stop waits for its task."""
+    extracted("s1")
+    extracted("s2")
+    monkeypatch.setattr("tasks.repair._ROUND_SECONDS", 0.2)
+    server.answer = says.saves("Short.", after_seconds=0.3)
+    assert repair(settings, engine) == RepairReport(1, {}, "time is up")
+
+
+def test_beat_and_a_worker_redo_it_by_themselves(
+    engine: Engine,
+    variables: dict[str, str],
+    server: ModelServer,
+    extracted: Callable[..., Any],
+    scalar: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    old = extracted()
+    server.answer = says.saves("Short.")
+    environ = variables | {"MNEME_SCHEDULES__REPAIR_SECONDS": "1", "MNEME_SCHEDULES__SWEEP_SECONDS": "60"}
+    with (
+        celery_worker(environ, tmp_path / "worker.log") as worker,
+        process(celery("beat", "-l", "info"), environ, tmp_path / "beat.log"),
+    ):
+        wait_until(lambda: node(engine, old.id).replaced_by, 30, "the repair")
+        worker.wait_for_log("repair: redone=1")
+        assert "Short." not in worker.log
+    assert len(server.calls) == 1
 
 
 def test_a_day_costs_no_more_than_is_allowed(

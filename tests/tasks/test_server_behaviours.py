@@ -372,6 +372,28 @@ def test_of_four_calls_none_is_left_for_more(
     assert (len(server.calls), all_runs(engine, "s")[0].llm_calls) == (4, 4)
 
 
+def test_no_call_is_begun_that_could_not_end_in_time(
+    environ: dict[str, str], engine: Engine, server: ModelServer, broker: redis.Redis
+) -> None:
+    """A run of six seconds: after an answer of five and a half that cannot be used, none is left for another."""
+    settings = load_settings(
+        environ
+        | {
+            "MNEME_LLM__MODEL": "m",
+            "OPENAI_BASE_URL": server.url,
+            "MNEME_MNEME__LEASE_SECONDS": "8",
+            "MNEME_LLM__TIMEOUT_SECONDS": "6",
+        }
+    )
+    server.answer = says.saves(" ", after_seconds=5.5)
+    write(engine, "s", range(5))
+    with pytest.raises(FoldFailed, match="blank"):
+        L2Runner("s", settings=settings, engine=engine).run()
+    (run,) = all_runs(engine, "s")
+    assert (run.state, run.error_kind, run.llm_calls, len(server.calls)) == ("failed", "content", 1, 1)
+    assert run.finished_at < run.lease_expires_at
+
+
 def test_headers_and_fields_that_a_gateway_wants(
     environ: dict[str, str], engine: Engine, server: ModelServer, broker: redis.Redis
 ) -> None:

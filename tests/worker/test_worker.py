@@ -309,6 +309,10 @@ REFUSED = {
     "no model": ({"MNEME_LLM__MODEL": ""}, "llm.model is not set: set MNEME_LLM__MODEL, for example to"),
     "no key": ({"OPENAI_BASE_URL": ""}, "llm.model is 'm' and there is no key: set OPENAI_API_KEY"),
     "no database": ({"DATABASE_URL": ""}, "database.url is not set: set DATABASE_URL"),
+    "no prompt": (
+        {"MNEME_LLM__PROMPT_FILE": "/nonexistent/p.txt"},
+        "llm.prompt_file: /nonexistent/p.txt cannot be read: No such",
+    ),
     "no broker": ({"REDIS_URL": ""}, "broker.url is not set: set REDIS_URL"),
 }
 
