@@ -3,7 +3,7 @@
 MnemeClientError
 ├── InvalidInput             the snapshot or the request may not be made: blank, too long, a reversed span, a wrong type
 ├── SnapshotConflict         the span already has a snapshot, with other content
-├── UnsupportedConnection    neither of SQLAlchemy, psycopg nor Django, or the wrong half of sync and asyncio
+├── UnsupportedConnection    neither of SQLAlchemy, psycopg nor Django, the wrong half of sync and asyncio, or not in UTF8
 ├── ConfigurationError       no broker is set, or its URL is none
 └── DatabaseError            the database refused for another reason, or is out of reach
     └── SchemaMissing        there is no schema of mneme, or this role may not use it

@@ -1,6 +1,13 @@
 """What the database's refusals mean, whichever driver brings them."""
 
-from mneme_client.errors import DatabaseError, InvalidInput, MnemeClientError, SchemaMissing, SnapshotConflict
+from mneme_client.errors import (
+    DatabaseError,
+    InvalidInput,
+    MnemeClientError,
+    SchemaMissing,
+    SnapshotConflict,
+    UnsupportedConnection,
+)
 
 _REFUSALS = {"22023": InvalidInput, "23505": SnapshotConflict}
 # No such schema, function or table; no right to it.
@@ -14,6 +21,8 @@ def refusal(error: BaseException | None, raised: BaseException) -> MnemeClientEr
         error: the driver's own error, as far as it is known.
         raised: what was raised around it; only the name of its class is told.
     """
+    if isinstance(raised, UnicodeError):
+        return UnsupportedConnection("the connection's client_encoding lacks characters of the text: use UTF8")
     sqlstate, message = _diagnosis(error)
     if sqlstate is None:
         return DatabaseError(f"the database was not asked, or did not answer ({type(error or raised).__name__})")

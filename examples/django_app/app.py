@@ -38,12 +38,16 @@ django.setup()
 @require_POST
 def write(request: HttpRequest, session_id: str) -> HttpResponse:
     """Write a snapshot. The session is sent to the worker when the outermost ``atomic`` has committed."""
-    body = json.loads(request.body)
+    try:
+        body = json.loads(request.body)
+        span_start, span_end, content = body["span_start"], body["span_end"], body["content"]
+    except (ValueError, KeyError, TypeError):
+        return JsonResponse({"error": "expected JSON with span_start, span_end and content"}, status=400)
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 cursor.execute("insert into django_app_audit (session_id) values (%s)", [session_id])
-            node_id = write_snapshot(connection, session_id, body["span_start"], body["span_end"], body["content"])
+            node_id = write_snapshot(connection, session_id, span_start, span_end, content)
     except (InvalidInput, SnapshotConflict) as error:
         return JsonResponse({"error": str(error)}, status=409 if isinstance(error, SnapshotConflict) else 422)
     return JsonResponse({"id": str(node_id)}, status=201)
@@ -52,8 +56,11 @@ def write(request: HttpRequest, session_id: str) -> HttpResponse:
 @require_GET
 def read(request: HttpRequest, session_id: str) -> HttpResponse:
     """Return what to put into the agent's context."""
-    budget = int(request.GET.get("token_budget", "100000"))
-    return HttpResponse(memory(connection, session_id, budget), content_type="text/plain; charset=utf-8")
+    try:
+        text = memory(connection, session_id, int(request.GET.get("token_budget", "100000")))
+    except (ValueError, InvalidInput) as error:
+        return JsonResponse({"error": f"token_budget: {error}"}, status=422)
+    return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 urlpatterns = [

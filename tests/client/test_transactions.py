@@ -17,7 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from tests.client.backends import async_session
 from tests.support.broker import enqueued
+from tests.support.servers import free_port
 from tests.support.snapshots import active
 
 pytestmark = pytest.mark.usefixtures("hints")
@@ -255,3 +257,30 @@ def test_a_pipeline_is_refused_in_one_sentence(database_url: str) -> None:
         with connection.pipeline(), pytest.raises(UnsupportedConnection, match="outside the pipeline"):
             write_snapshot(connection, "a", 1, 10, "Text.")
         assert write_snapshot(connection, "a", 1, 10, "Text.")
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_a_database_that_is_down_is_an_error_of_ours(driver: str) -> None:
+    """asyncpg's is the bare ConnectionRefusedError of the socket."""
+    url = f"postgresql://u@127.0.0.1:{free_port()}/d"
+    with pytest.raises(DatabaseError, match="was not asked, or did not answer"):
+        async_session(url, lambda calls: calls.write_snapshot("a", 1, 10, "Text."), driver)
+
+
+@pytest.mark.parametrize("encoding", ["latin1", "sql_ascii"])
+def test_a_connection_in_another_encoding_is_refused_in_one_sentence(database_url: str, encoding: str) -> None:
+    with psycopg.connect(database_url, client_encoding=encoding) as connection:
+        for call in (lambda: write_snapshot(connection, "a", 1, 10, "Text."), lambda: memory(connection, "a", 1000)):
+            with pytest.raises(UnsupportedConnection, match=r"client_encoding is .*: use UTF8"):
+                call()
+
+
+def test_text_that_the_encoding_of_a_session_lacks_is_refused_in_one_sentence(database_url: str) -> None:
+    engine = create_engine(database_url.replace("postgresql:", "postgresql+psycopg:") + "?client_encoding=latin1")
+    with (
+        Session(engine) as session,
+        pytest.raises(UnsupportedConnection, match="lacks characters of the text") as caught,
+    ):
+        write_snapshot(session, "a", 1, 10, "\u65e5\u672c")
+    assert caught.value.__context__ is None
+    engine.dispose()

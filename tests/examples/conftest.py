@@ -30,10 +30,11 @@ class Server:
             "span_end": number * 10 + 10,
             "content": f"On day {number} table {number} was copied." if content is None else content,
         }
+        return self.send(session_id, json.dumps(snapshot).encode())
+
+    def send(self, session_id: str, body: bytes) -> tuple[int, Any]:
         request = urllib.request.Request(
-            f"{self._url}/sessions/{session_id}/snapshots",
-            json.dumps(snapshot).encode(),
-            {"content-type": "application/json"},
+            f"{self._url}/sessions/{session_id}/snapshots", body, {"content-type": "application/json"}
         )
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
@@ -51,6 +52,15 @@ class Server:
     def memory(self, session_id: str) -> str:
         with urllib.request.urlopen(f"{self._url}/sessions/{session_id}/memory", timeout=10) as response:
             return str(response.read().decode())
+
+    def memory_status(self, session_id: str, token_budget: str) -> int:
+        try:
+            address = f"{self._url}/sessions/{session_id}/memory?token_budget={token_budget}"
+            with urllib.request.urlopen(address, timeout=10) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
 
 
 @contextmanager

@@ -78,6 +78,25 @@ def test_what_is_refused_is_told_and_neither_kept_nor_sent(
     assert "Something else." not in (tmp_path / "server.log").read_text()
 
 
+@every
+def test_what_is_no_snapshot_at_all_is_the_callers_fault(
+    example: Example, environ: dict[str, str], broker: redis.Redis, tmp_path: Path
+) -> None:
+    with example(environ, tmp_path / "server.log") as app:
+        for body in (
+            b"{",
+            b"[]",
+            b"{}",
+            b'{"span_start": 1}',
+            b"\xff",
+            b'{"span_start": "x", "span_end": 2, "content": "y"}',
+        ):
+            assert app.send("s", body)[0] in (400, 422)
+        assert app.memory_status("s", "many") == 422
+        assert app.memory_status("s", "-1") == 422
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
+
+
 def test_a_frozen_redis_costs_a_handler_nothing_and_the_writes_are_folded_afterwards(
     environ: dict[str, str], engine: Engine, tmp_path: Path
 ) -> None:

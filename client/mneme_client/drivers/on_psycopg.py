@@ -26,7 +26,7 @@ class PsycopgDriver:
 
     def run(self, request: Request) -> Rows:
         """Return the rows."""
-        _refuse_pipeline(self._connection)
+        _refuse_unfit(self._connection)
         try:
             with self._guarded(request), self._connection.cursor(row_factory=tuple_row) as cursor:
                 return cursor.execute(request.statement, request.parameters).fetchall()
@@ -58,7 +58,7 @@ class AsyncPsycopgDriver:
 
     async def run(self, request: Request) -> Rows:
         """Return the rows."""
-        _refuse_pipeline(self._connection)
+        _refuse_unfit(self._connection)
         try:
             async with self._guarded(request), self._connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(request.statement, request.parameters)
@@ -82,14 +82,18 @@ class AsyncPsycopgDriver:
         await self._connection.execute(_RELEASE)
 
 
-def _refuse_pipeline(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """Refuse a connection in pipeline mode, where a refused statement takes those around it along.
+def _refuse_unfit(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Refuse a connection in pipeline mode, where a refused statement takes those around it along, or of another encoding.
 
     Raises:
         UnsupportedConnection: it is.
     """
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise UnsupportedConnection("the psycopg connection is in pipeline mode: call this outside the pipeline")
+    if not connection.closed and connection.info.encoding != "utf-8":
+        raise UnsupportedConnection(
+            f"the psycopg connection's client_encoding is {connection.info.encoding}, which lacks most characters: use UTF8"
+        )
 
 
 def _is_on_its_own(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

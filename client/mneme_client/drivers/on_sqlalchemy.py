@@ -59,7 +59,8 @@ class SqlalchemyDriver:
             else:
                 with connection.begin_nested():
                     rows = connection.execute(_clause(request.statement), request.parameters).all()
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError, UnicodeError) as error:
+            # asyncpg's refused connection, and text that the connection's encoding lacks, come as they are.
             refused = refusal(error.orig if isinstance(error, DBAPIError) else None, error)
         else:
             if request.writes_to is not None and isinstance(self._target, Session):
