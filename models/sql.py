@@ -22,10 +22,13 @@ _DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded
 PROBE_RUNS = """exists (select from mneme.compaction_runs p where p.id = b.probe_run_id
                                and p.state = 'running' and p.lease_expires_at >= clock_timestamp())"""
 
+# Everything is paused; one row, read once a statement.
+ALL_PAUSED = "(select v.paused_at from mneme.service_state v) is not null"
+
 # The one predicate for what keeps a session that is due from being folded now; null: nothing does. Claim, sweep and
 # status all use it, on the session s, the newest run r of the level to be made, and the breaker b of the model's server.
 # A run whose lease has passed holds nothing: the next claim closes it.
-HOLD = f"""case when s.paused_at is not null then 'paused'
+HOLD = f"""case when s.paused_at is not null or {ALL_PAUSED} then 'paused'
             when r.state = 'running' and r.lease_expires_at >= clock_timestamp() then 'already_running'
             when r.retry_at > clock_timestamp() then 'backing_off'
             when b.held_until > clock_timestamp() or {PROBE_RUNS} then 'held' end"""
@@ -255,6 +258,8 @@ LAST_FAILURE = text("""
 """)
 
 # ------------------------------------------------------------------------------------------------ sweeping
+
+NOTE_SWEEP = text("update mneme.service_state set swept_at = clock_timestamp(), swept_by = :worker")
 
 EXPIRE_MANY = text("""
     update mneme.compaction_runs

@@ -71,6 +71,20 @@ class Breaker:
 
 
 @dataclass(frozen=True)
+class Service:
+    """The service as a whole.
+
+    ``paused`` is whether everything is, ``paused_sessions`` how many are by themselves; ``swept_seconds`` for how long no
+    worker has swept at beat's word (None: none ever did), ``swept_by`` which one did.
+    """
+
+    paused: bool = False
+    paused_sessions: int = 0
+    swept_seconds: float | None = None
+    swept_by: str | None = None
+
+
+@dataclass(frozen=True)
 class Status:
     """All of it.
 
@@ -88,6 +102,7 @@ class Status:
     dismissed: tuple[Dismissed, ...] = ()
     degraded: Degraded = Degraded()
     breakers: tuple[Breaker, ...] = ()
+    service: Service = Service()
 
 
 def read_status(connection: Connection, settings: MnemeSettings, server: Server) -> Status:
@@ -107,6 +122,7 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
     }
     runs = connection.execute(sql.RUNNING).one()
     degraded = connection.execute(sql.DEGRADED).one()
+    service = connection.execute(sql.SERVICE).one_or_none()
     return Status(
         waiting=waiting,
         running=runs.running,
@@ -119,4 +135,5 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
         ),
         degraded=Degraded(degraded.nodes, tuple((node, session) for node, session in degraded.first or ())),
         breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
+        service=Service() if service is None else Service(**service._mapping),
     )

@@ -74,6 +74,13 @@ BREAKERS = text(f"""
       from mneme.breakers b order by base_url, model
 """)
 
+SERVICE = text("""
+    select paused_at is not null as paused, swept_by,
+           extract(epoch from clock_timestamp() - swept_at)::float8 as swept_seconds,
+           (select count(*) from mneme.sessions where paused_at is not null) as paused_sessions
+      from mneme.service_state
+""")
+
 # ------------------------------------------------------------------------------------------------ retry
 
 # A few hundred sessions at a time, in the order of their ids: one statement over everything would lock everything.

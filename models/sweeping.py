@@ -37,6 +37,11 @@ def expire_leases(connection: Connection, most: int) -> int:
     return connection.execute(sql.EXPIRE_MANY, {"most": most}).rowcount
 
 
+def note_sweep(connection: Connection, worker: str) -> None:
+    """Note that a worker sweeps: its message came from beat through the broker, so all three are alive."""
+    connection.execute(sql.NOTE_SWEEP, {"worker": worker})
+
+
 def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings) -> int | None:
     """Count everything, at most once an hour and after a change of thresholds; make what is due findable again.
 

@@ -4,6 +4,7 @@ from celery import shared_task
 
 from models.errors import MnemeError
 from tasks.broker import JOB, REPAIR, SWEEP
+from tasks.identity import worker_name
 from tasks.repair import repair
 from tasks.runner import L2Runner
 from tasks.sweep import sweep
@@ -23,7 +24,7 @@ def job(session_id: str) -> dict[str, object]:
 @shared_task(name=SWEEP, throws=(MnemeError,))
 def sweep_task() -> dict[str, object]:
     """Find in the rows what is due and enqueue it; returns how much."""
-    return sweep().as_result()
+    return sweep(by=worker_name()).as_result()
 
 
 @shared_task(name=REPAIR, throws=(MnemeError,))

@@ -10,7 +10,7 @@ from models.breaker import server_of
 from models.engine import get_engine, in_transaction, transaction
 from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
-from models.sweeping import Swept, Taken, expire_leases, give_back, sweep_once, unmark_if_time
+from models.sweeping import Swept, Taken, expire_leases, give_back, note_sweep, sweep_once, unmark_if_time
 from tasks.broker import publish, queue_length
 
 logger = logging.getLogger("mneme.sweep")
@@ -32,10 +32,15 @@ class SweepReport:
         return asdict(self)
 
 
-def sweep(settings: Settings | None = None, engine: Engine | None = None) -> SweepReport:
+def sweep(settings: Settings | None = None, engine: Engine | None = None, *, by: str | None = None) -> SweepReport:
     """Close runs whose lease has passed, and enqueue the sessions that are due and held by nothing.
 
     Rounds follow one another while there is more, for at most the half of ``schedules.sweep_seconds``.
+
+    Args:
+        settings: bounds.
+        engine: where.
+        by: the worker that beat had do this, as a sign that both are alive; None for a sweep by hand.
 
     Raises:
         StorageError: the database is out of reach.
@@ -43,6 +48,8 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None) -> Swe
     settings = settings or get_settings()
     engine = engine or get_engine(settings)
     until = time.monotonic() + settings.schedules.sweep_seconds / 2
+    if by is not None:
+        in_transaction(engine, lambda connection: note_sweep(connection, by))
     expired = in_transaction(engine, lambda connection: expire_leases(connection, settings.schedules.sweep_batch))
     unmarked = _count_everything(settings, engine)
     enqueued = marked = 0

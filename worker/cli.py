@@ -6,12 +6,14 @@ import click
 
 from worker.commands.demo import demo
 from worker.commands.doctor import doctor
+from worker.commands.enqueueing import enqueue, sweep
 from worker.commands.importing import import_file
 from worker.commands.memory import memory
 from worker.commands.repair import repair
 from worker.commands.retry import retry
 from worker.commands.show import show
 from worker.commands.status import status
+from worker.commands.steering import cancel, pause, resume
 from worker.commands.tree import tree
 from worker.commands.up import up
 from worker.exits import INTERRUPTED, or_exit
@@ -42,16 +44,10 @@ def main() -> None:
     """
 
 
-main.add_command(demo)
-main.add_command(doctor)
-main.add_command(import_file)
-main.add_command(memory)
-main.add_command(repair)
-main.add_command(retry)
-main.add_command(show)
-main.add_command(status)
-main.add_command(tree)
-main.add_command(up)
+for command in (
+    cancel, demo, doctor, enqueue, import_file, memory, pause, repair, resume, retry, show, status, sweep, tree, up,
+):  # fmt: skip
+    main.add_command(command)
 
 
 @main.command()

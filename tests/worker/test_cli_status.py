@@ -1,6 +1,7 @@
 """``mneme status`` and ``mneme retry`` as processes: each cause is named with its remedy, and the remedy works."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -55,15 +56,42 @@ def crash(engine: Engine, session_id: str, times: int, scalar: Callable[..., Any
     return try_claim(engine, session_id)
 
 
-def test_an_idle_system(status: Callable[[], str]) -> None:
-    assert status().splitlines() == [
+def test_an_idle_system(status: Callable[[], str], broker: redis.Redis, scalar: Callable[..., Any]) -> None:
+    scalar("update mneme.service_state set swept_at = now() - interval '5 s', swept_by = 'host:1:ab'")
+    assert re.sub(r"\d+ s ago", "some s ago", status()).splitlines() == [
         "due         0 sessions",
         "running     0 folds",
         "backing off 0 runs",
         "paused      0 sessions",
         "held        0 sessions",
         "oldest      nothing is due",
+        "swept       some s ago, by host:1:ab",
+        "queue       0 messages",
     ]
+
+
+def test_beat_broker_and_workers_are_told_apart(
+    environ: dict[str, str], status: Callable[[], str], broker: redis.Redis, scalar: Callable[..., Any]
+) -> None:
+    told = status()
+    assert "swept       never\nqueue       0 messages\n            -> no sweep is sent: celery -A worker beat" in told
+    scalar("update mneme.service_state set swept_at = now() - interval '1 min', swept_by = 'host:1:ab'")
+    assert "-> no sweep is sent: celery -A worker beat" not in status()
+    scalar("update mneme.service_state set swept_at = now() - interval '1 h'")
+    assert "-> no sweep is sent: celery -A worker beat" in status()
+    assert run(mneme("enqueue", "s"), environ).returncode == 1
+    scalar("insert into mneme.sessions (id) values ('s')")
+    assert run(mneme("enqueue", "s"), environ).returncode == 0
+    told = status()
+    assert (
+        "queue       1 messages\n            -> messages wait and no worker takes them: celery -A worker worker" in told
+    )
+    down = run(mneme("status"), environ | {"REDIS_URL": "redis://127.0.0.1:1/0"})
+    assert (down.returncode, down.stderr) == (0, "")
+    assert "queue       the broker did not tell the length of its queue" in down.stdout
+    assert "-> see that the broker answers at REDIS_URL" in down.stdout
+    unset = run(mneme("status", "--json"), {"DATABASE_URL": environ["DATABASE_URL"]})
+    assert json.loads(unset.stdout)["queue"] == {"messages": None, "error": "broker.url is not set here"}
 
 
 def test_what_waits_and_what_holds_it(

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from worker.commands.publishing import publish_or_leave
 from worker.exits import NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
     from models.retrying import Retried
-
-PUBLISH_SECONDS = 30.0
 
 
 @dataclass
@@ -86,7 +85,7 @@ def _retry_one(session_id: str) -> _Sum | None:
             return None
     retried = in_transaction(engine, lambda connection: retry(connection, [session_id], VERDICTS))
     breakers = in_transaction(engine, probe_now)  # by itself: a claim locks the breaker before the run
-    return _Sum(1, retried.runs, retried.nodes, _publish(engine, [session_id]), retried.busy, breakers)
+    return _Sum(1, retried.runs, retried.nodes, publish_or_leave(engine, [session_id]), retried.busy, breakers)
 
 
 def _retry_all() -> _Sum:
@@ -112,18 +111,4 @@ def _retry_all() -> _Sum:
         total.runs += retried.runs
         total.nodes += retried.nodes
         total.busy += retried.busy
-        total.enqueued += _publish(engine, found)
-
-
-def _publish(engine: "Engine", session_ids: list[str]) -> int:
-    """Tell the workers, if a broker is set; whom they are not told of the sweep finds."""
-    from models.engine import in_transaction
-    from models.retrying import not_published
-    from models.settings import get_settings
-    from tasks.broker import publish_many
-
-    settings = get_settings()
-    published = 0 if settings.broker.url is None else publish_many(settings, session_ids, seconds=PUBLISH_SECONDS)
-    if left := session_ids[published:]:
-        in_transaction(engine, lambda connection: not_published(connection, left))
-    return published
+        total.enqueued += publish_or_leave(engine, found)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -35,11 +35,32 @@ def status(as_json: bool) -> None:
       mneme status --json | jq .waiting.due.sessions
     """
     found, settings = or_exit(_read)
+    queue = or_exit(lambda: _read_queue(settings))
     if as_json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps({**asdict(found), "queue": asdict(queue)}))
         return
-    for line in render(found, settings):
+    for line in render(found, settings, queue):
         click.echo(encodable(line))
+
+
+@dataclass(frozen=True)
+class Queue:
+    """How many messages wait in the broker's queue; or why that is not known."""
+
+    messages: int | None = None
+    error: str | None = None
+
+
+def _read_queue(settings: "Settings") -> Queue:
+    from models.errors import BrokerError
+    from tasks.broker import queue_length
+
+    if settings.broker.url is None:
+        return Queue(error="broker.url is not set here")
+    try:
+        return Queue(queue_length(settings))
+    except BrokerError as error:
+        return Queue(error=str(error))
 
 
 def _read() -> "tuple[Status, Settings]":
@@ -55,7 +76,7 @@ def _read() -> "tuple[Status, Settings]":
         return read_status(connection, settings.mneme, server_of(settings)), settings
 
 
-def render(found: "Status", settings: "Settings") -> Iterator[str]:
+def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]:
     """Return the lines of the screen, safe for a terminal."""
     from models.status import Waiting
 
@@ -70,7 +91,7 @@ def render(found: "Status", settings: "Settings") -> Iterator[str]:
     if found.dead:
         yield _line("", f"{found.dead} more with a lease that has passed: the next sweep closes them")
     yield from _backing_off(found)
-    yield _line("paused", _sessions(found.waiting.get("paused", none)))
+    yield from _paused(found)
     yield _line("held", _sessions(held), "by the breaker" if held.sessions else "")
     for breaker in found.breakers:
         yield from _breaker(breaker)
@@ -78,6 +99,7 @@ def render(found: "Status", settings: "Settings") -> Iterator[str]:
     for dismissed in found.dismissed:
         yield from _dismissed(dismissed)
     yield from _degraded(found.degraded, settings)
+    yield from _alive(found, settings, queue)
 
 
 def _backing_off(found: "Status") -> Iterator[str]:
@@ -88,6 +110,39 @@ def _backing_off(found: "Status") -> Iterator[str]:
     if runs:
         longest = max(kind.longest_seconds for kind in found.backing_off)
         yield _remedy(f"they are tried again by themselves within {_time(longest)}; now: mneme retry SESSION, or --all")
+
+
+def _paused(found: "Status") -> Iterator[str]:
+    from models.status import Waiting
+
+    waiting, service = found.waiting.get("paused", Waiting()), found.service
+    if service.paused:
+        yield _line("paused", "EVERYTHING", _sessions(waiting))
+        yield _remedy("mneme resume --all")
+        return
+    yield _line("paused", _sessions(waiting))
+    if service.paused_sessions:
+        yield _remedy(
+            f"{service.paused_sessions} are paused by name ({_names(waiting) or 'none of them due'}): mneme resume SESSION"
+        )
+
+
+def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]:
+    """Tell whether beat, broker and a worker are alive: all three are needed for a sweep."""
+    service, late_seconds = found.service, 3 * settings.schedules.sweep_seconds + 30
+    if service.swept_seconds is None:
+        yield _line("swept", "never")
+    else:
+        yield _line("swept", f"{_time(service.swept_seconds)} ago", f"by {visible(service.swept_by or '')}")
+    yield _line("queue", f"{queue.messages} messages" if queue.error is None else visible(queue.error))
+    if service.swept_seconds is not None and service.swept_seconds <= late_seconds:
+        return
+    if queue.error is not None:
+        yield _remedy("see that the broker answers at REDIS_URL, and that worker and beat have the same")
+    elif queue.messages:
+        yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
+    else:
+        yield _remedy("no sweep is sent: celery -A worker beat, on this broker")
 
 
 def _breaker(breaker: "Breaker") -> Iterator[str]:

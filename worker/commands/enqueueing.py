@@ -1,0 +1,77 @@
+"""``mneme enqueue`` and ``mneme sweep``: the hints that a worker gets, given by hand."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from worker.exits import NEGATIVE, or_exit
+from worker.terminal import encodable, visible
+
+if TYPE_CHECKING:
+    from models.runs import Count
+    from tasks.sweep import SweepReport
+
+
+@click.command()
+@click.argument("session_ids", metavar="SESSION...", nargs=-1, required=True)
+def enqueue(session_ids: tuple[str, ...]) -> None:
+    """Put a job for each SESSION onto the queue, whether it is due or not: a worker counts for itself.
+
+    Exit code 1 when the broker did not take them all, or a session does not exist.
+    """
+    counts, unknown, published = or_exit(lambda: _enqueue(list(session_ids)))
+    for position, counted in enumerate(counts):
+        state = "due" if counted.due else "not due yet"
+        sent = "enqueued" if position < published else "NOT enqueued: the broker took no more"
+        click.echo(encodable(f"session {visible(counted.session_id)}: {sent}; {counted.uncovered} nodes wait, {state}"))
+    for session_id in unknown:
+        click.echo(encodable(f"mneme: there is no session {session_id!r}"), err=True)
+    if unknown or published < len(counts):
+        raise SystemExit(NEGATIVE)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one object: expired, enqueued, marked, unmarked.")
+def sweep(as_json: bool) -> None:
+    """Do now what beat has a worker do every schedules.sweep_seconds: close dead leases, and enqueue what is due.
+
+    Harmless beside the sweep of the workers.
+    """
+    report = or_exit(_sweep)
+    if as_json:
+        click.echo(json.dumps(report.as_result()))
+        return
+    click.echo(f"{report.enqueued} sessions enqueued, {report.expired} dead leases closed")
+
+
+def _enqueue(session_ids: list[str]) -> "tuple[list[Count], list[str], int]":
+    from models.checks import check_session_id
+    from models.engine import transaction
+    from models.runs import count_sessions
+    from models.settings import get_settings
+    from models.tree import session_exists
+    from tasks.broker import publish_many
+    from worker.commands.database import one_connection
+    from worker.commands.publishing import PUBLISH_SECONDS
+
+    settings = get_settings()
+    settings.require_broker_url()
+    for session_id in session_ids:
+        check_session_id(session_id)
+    wanted = list(dict.fromkeys(session_ids))
+    with transaction(one_connection()) as connection:
+        known = [session_id for session_id in wanted if session_exists(connection, session_id)]
+        counted = {each.session_id: each for each in count_sessions(connection, known, settings.mneme)}
+    published = publish_many(settings, known, seconds=PUBLISH_SECONDS)
+    return [counted[session_id] for session_id in known], [s for s in wanted if s not in known], published
+
+
+def _sweep() -> "SweepReport":
+    from models.settings import get_settings
+    from tasks.sweep import sweep as do_sweep
+    from worker.commands.database import one_connection
+
+    settings = get_settings()
+    settings.require_broker_url()
+    return do_sweep(settings, one_connection())
