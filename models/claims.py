@@ -16,7 +16,7 @@ from models.breaker import Server, take_probe
 from models.engine import in_transaction
 from models.nodes import SummaryNode, node_from_row
 from models.runs import Claim, Count, count, count_again, dismiss, node_ids
-from models.settings import MnemeSettings
+from models.settings import NO_CAPS, MnemeSettings, SpendSettings
 
 HALVE_FROM_CRASHES = 2
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -72,7 +72,14 @@ class _NotClaimed(Exception):
 
 
 def claim(
-    engine: Engine, counted: Count, settings: MnemeSettings, budget: InputBudget, *, worker: str, server: Server
+    engine: Engine,
+    counted: Count,
+    settings: MnemeSettings,
+    budget: InputBudget,
+    *,
+    worker: str,
+    server: Server,
+    spend: SpendSettings = NO_CAPS,
 ) -> Claim | Reviewed | Skip:
     """Begin a run for what was counted, in one short transaction.
 
@@ -83,26 +90,35 @@ def claim(
         budget: what the model takes.
         worker: who is asking, as the run's row will say.
         server: which model of which server will be asked.
+        spend: the caps.
 
     Raises:
         StorageError: the database is out of reach or refused.
     """
     try:
-        return in_transaction(engine, lambda connection: _claim(connection, counted, settings, budget, worker, server))
+        return in_transaction(
+            engine, lambda connection: _claim(connection, counted, settings, budget, worker, server, spend)
+        )
     except _NotClaimed as error:
         return error.skip
     except _OtherLevel as error:
         # A lower level has become due since it was counted, and that goes first.
-        return claim(engine, error.now, settings, budget, worker=worker, server=server)
+        return claim(engine, error.now, settings, budget, worker=worker, server=server, spend=spend)
 
 
 def _claim(
-    connection: Connection, counted: Count, settings: MnemeSettings, budget: InputBudget, worker: str, server: Server
+    connection: Connection,
+    counted: Count,
+    settings: MnemeSettings,
+    budget: InputBudget,
+    worker: str,
+    server: Server,
+    spend: SpendSettings,
 ) -> Claim | Reviewed:
     session_id, level = counted.session_id, counted.level
     run_id = _insert_run(connection, counted, settings, worker, server)
     which = {"session_id": session_id, "level": level, "run_id": run_id}
-    holds = connection.execute(sql.READ_HOLDS, which | server.key).one()
+    holds = connection.execute(sql.READ_HOLDS, which | server.key | spend.caps).one()
     now = count(connection, session_id, settings)
     if holds.hold is not None:
         raise _NotClaimed(Skip(holds.hold, level, counted.uncovered))

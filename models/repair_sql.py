@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT, UUID
 
-from models.sql import ALL_PAUSED, JOIN_BREAKER, NODE_COLUMNS, PROBE_RUNS, PROBING
+from models.sql import ALL_PAUSED, CAPPED, JOIN_BREAKER, NODE_COLUMNS, PROBE_RUNS, PROBING
 
 _UUIDS = ARRAY(UUID(as_uuid=True))
 
@@ -45,7 +45,7 @@ INSERT_REPAIR = text("""
 # In a statement of its own, after the run is in: what an earlier repair committed meanwhile is seen.
 READ_REPAIR = text(f"""
     select {DEGRADED} as degraded, s.paused_at is not null or {ALL_PAUSED} as paused, {PROBING} as probing,
-           coalesce(b.held_until > clock_timestamp() or {PROBE_RUNS}, false) as held
+           coalesce(b.held_until > clock_timestamp() or {PROBE_RUNS}, false) or {CAPPED} is not null as held
       from mneme.summary_nodes n join mneme.sessions s on s.id = n.session_id
       {JOIN_BREAKER}
      where n.id = :node_id

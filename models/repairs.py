@@ -16,6 +16,7 @@ from models import sql as fold_sql
 from models.breaker import Server, take_probe
 from models.nodes import node_from_row
 from models.runs import Claim, Fold, LostLease, Usage, close, lock_run, node_ids, write_fold
+from models.settings import NO_CAPS, SpendSettings
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,15 @@ def spent_today(connection: Connection) -> int:
     return spent
 
 
-def claim_repair(connection: Connection, node_id: UUID, lease_seconds: float, *, worker: str, server: Server) -> Claim:
+def claim_repair(
+    connection: Connection,
+    node_id: UUID,
+    lease_seconds: float,
+    *,
+    worker: str,
+    server: Server,
+    spend: SpendSettings = NO_CAPS,
+) -> Claim:
     """Begin a run that is to replace a node.
 
     Raises:
@@ -71,7 +80,7 @@ def claim_repair(connection: Connection, node_id: UUID, lease_seconds: float, *,
     ).one_or_none()
     if run is None:
         raise NotClaimed("busy")
-    now = connection.execute(sql.READ_REPAIR, about).one()
+    now = connection.execute(sql.READ_REPAIR, about | spend.caps).one()
     batch = tuple(node_from_row(row) for row in connection.execute(sql.PARENTS, {"node_id": node_id}))
     if not now.degraded or not batch:
         raise NotClaimed("gone")

@@ -226,6 +226,12 @@ def close_released(connection: Connection, run_id: UUID, usage: Usage) -> bool:
     return close(connection, run_id, "released", usage)
 
 
+def note_usage(connection: Connection, run_id: UUID, usage: Usage) -> None:
+    """Note what a run cost that somebody else has closed."""
+    spent = {"llm_calls": usage.llm_calls, "prompt_tokens": usage.prompt_tokens}
+    connection.execute(sql.NOTE_USAGE, spent | {"run_id": run_id, "completion_tokens": usage.completion_tokens})
+
+
 def count_again(connection: Connection, session_id: str, run_id: UUID, settings: MnemeSettings) -> Count:
     """Count again at the end of a run, in the transaction that closed it; what is still due is left where the sweep looks.
 

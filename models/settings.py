@@ -120,6 +120,30 @@ class ScheduleSettings(_Section):
     repair_tokens_per_day: int = Field(200_000, ge=0)
 
 
+class SpendSettings(_Section):
+    """What may be spent, and what it costs. 0: no cap, no price."""
+
+    tokens_per_hour: int = Field(0, ge=0)
+    tokens_per_day: int = Field(0, ge=0)
+    session_tokens_per_hour: int = Field(0, ge=0)
+    session_tokens_per_day: int = Field(0, ge=0)
+    prompt_price: float = Field(0.0, ge=0)
+    completion_price: float = Field(0.0, ge=0)
+
+    @property
+    def caps(self) -> dict[str, int]:
+        """The caps, as the statements name them."""
+        return {
+            "cap_hour": self.tokens_per_hour,
+            "cap_day": self.tokens_per_day,
+            "cap_session_hour": self.session_tokens_per_hour,
+            "cap_session_day": self.session_tokens_per_day,
+        }
+
+
+NO_CAPS = SpendSettings()
+
+
 class WorkerSettings(_Section):
     """The worker process."""
 
@@ -142,6 +166,7 @@ class Settings(_Section):
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     schedules: ScheduleSettings = ScheduleSettings()
+    spend: SpendSettings = SpendSettings()
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
 

@@ -25,11 +25,31 @@ PROBE_RUNS = """exists (select from mneme.compaction_runs p where p.id = b.probe
 # Everything is paused; one row, read once a statement.
 ALL_PAUSED = "(select v.paused_at from mneme.service_state v) is not null"
 
+
+def _spent(interval: str, where: str = "") -> str:
+    # Up to the statement's beginning: only a time that stands still within a statement can be looked up in an index.
+    return f"""(select coalesce(sum(x.prompt_tokens + x.completion_tokens), 0) from mneme.compaction_runs x
+                 where x.finished_at > statement_timestamp() - interval '{interval}'{where})"""
+
+
+# Which cap the session s has reached by itself, and which all sessions together; null: none. A sum is made only where there
+# is such a cap, which then bounds how many runs there can be to be summed up; those of all sessions once a statement.
+CAPPED_ALONE = f"""case
+    when :cap_session_hour > 0 and {_spent("1 hour", " and x.session_id = s.id")} >= :cap_session_hour
+         then 'session_tokens_per_hour'
+    when :cap_session_day > 0 and {_spent("24 hours", " and x.session_id = s.id")} >= :cap_session_day
+         then 'session_tokens_per_day' end"""
+CAPPED_TOGETHER = f"""case
+    when :cap_hour > 0 and {_spent("1 hour")} >= :cap_hour then 'tokens_per_hour'
+    when :cap_day > 0 and {_spent("24 hours")} >= :cap_day then 'tokens_per_day' end"""
+CAPPED = f"coalesce({CAPPED_TOGETHER}, {CAPPED_ALONE})"
+
 # The one predicate for what keeps a session that is due from being folded now; null: nothing does. Claim, sweep and
 # status all use it, on the session s, the newest run r of the level to be made, and the breaker b of the model's server.
 # A run whose lease has passed holds nothing: the next claim closes it.
 HOLD = f"""case when s.paused_at is not null or {ALL_PAUSED} then 'paused'
             when r.state = 'running' and r.lease_expires_at >= clock_timestamp() then 'already_running'
+            when {CAPPED} is not null then 'held'
             when r.retry_at > clock_timestamp() then 'backing_off'
             when b.held_until > clock_timestamp() or {PROBE_RUNS} then 'held' end"""
 
@@ -149,6 +169,13 @@ SHRINK_RUN = text("""
 
 LOCK_RUN = text("""
     select state from mneme.compaction_runs where id = :run_id for no key update
+""")
+
+# What was spent is spent, whatever became of the run.
+NOTE_USAGE = text("""
+    update mneme.compaction_runs
+       set llm_calls = :llm_calls, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens
+     where id = :run_id and state in ('expired', 'cancelled', 'released') and llm_calls = 0
 """)
 
 READ_RUN = text("select state, node_id from mneme.compaction_runs where id = :run_id")
@@ -294,7 +321,7 @@ RETRIES_DUE = text(f"""
 
 # What holds each of the given sessions, at the level that is due.
 HOLDS = text(f"""
-    select d.session_id, {HOLD} as hold, {PROBING} as probing
+    select d.session_id, {HOLD} as hold, {PROBING} as probing, {CAPPED_ALONE} is not null as capped_alone, r.id as run_id
       from unnest(:session_ids, :levels) as d (session_id, level)
       join mneme.sessions s on s.id = d.session_id
       left join lateral (
@@ -330,6 +357,14 @@ FORGET_RETRIES = text("""
     update mneme.compaction_runs set retry_at = null
      where id in (select id from mneme.compaction_runs where id = any (:run_ids) and retry_at is not null
                    order by id for no key update skip locked)
+""").bindparams(bindparam("run_ids", type_=_UUIDS))
+
+# A session that has reached its own cap is looked at again in some minutes, and does not keep others from their turn.
+POSTPONE = text("""
+    update mneme.compaction_runs set retry_at = clock_timestamp() + make_interval(secs => :seconds)
+     where id in (select id from mneme.compaction_runs where id = any (:run_ids) and state <> 'running'
+                   order by id for no key update skip locked)
+    returning session_id
 """).bindparams(bindparam("run_ids", type_=_UUIDS))
 
 # Two sweeps at once: the second waits for nothing and takes what the first did not.

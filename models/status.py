@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from models import status_sql as sql
 from models.breaker import Server
-from models.settings import MnemeSettings
+from models.settings import NO_CAPS, MnemeSettings, SpendSettings
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Waiting:
     """Sessions with enough to fold, by what holds them: ``due`` (nothing does), or an outcome of a claim.
 
     ``waiting_seconds`` is for how long the one that became due first has been so, ``oldest_seconds`` the age of the oldest
-    of their nodes, ``first`` the ids of up to three sessions, the longest waiting first.
+    of their nodes, ``first`` the ids of up to three sessions, the longest waiting first; ``cap`` the cap on spending that
+    holds some of them, by its name in the settings, if one does.
     """
 
     sessions: int = 0
@@ -22,6 +23,7 @@ class Waiting:
     waiting_seconds: float = 0.0
     oldest_seconds: float = 0.0
     first: tuple[str, ...] = ()
+    cap: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,18 @@ class Breaker:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """Folds made and tokens spent, in the last hour and in the last 24."""
+
+    hour_folds: int = 0
+    hour_prompt_tokens: int = 0
+    hour_completion_tokens: int = 0
+    day_folds: int = 0
+    day_prompt_tokens: int = 0
+    day_completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Service:
     """The service as a whole.
 
@@ -102,10 +116,13 @@ class Status:
     dismissed: tuple[Dismissed, ...] = ()
     degraded: Degraded = Degraded()
     breakers: tuple[Breaker, ...] = ()
+    spent: Spent = Spent()
     service: Service = Service()
 
 
-def read_status(connection: Connection, settings: MnemeSettings, server: Server) -> Status:
+def read_status(
+    connection: Connection, settings: MnemeSettings, server: Server, spend: SpendSettings = NO_CAPS
+) -> Status:
     """Read the status.
 
     The cost grows with what waits to be folded and what was dismissed, not with what was folded.
@@ -114,11 +131,12 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
         connection: in a transaction; *repeatable read* makes the figures agree with one another.
         settings: threshold and levels.
         server: whom the workers ask, whose breaker may hold what is due.
+        spend: the caps, which may hold it too.
     """
-    which = {"threshold": settings.l2_snapshot_threshold, "max_level": settings.max_level} | server.key
+    which = {"threshold": settings.l2_snapshot_threshold, "max_level": settings.max_level}
     waiting = {
-        row.hold: Waiting(row.sessions, row.nodes, row.waiting_seconds, row.oldest_seconds, tuple(row.first))
-        for row in connection.execute(sql.DUE, which)
+        row.hold: Waiting(row.sessions, row.nodes, row.waiting_seconds, row.oldest_seconds, tuple(row.first), row.cap)
+        for row in connection.execute(sql.DUE, which | server.key | spend.caps)
     }
     runs = connection.execute(sql.RUNNING).one()
     degraded = connection.execute(sql.DEGRADED).one()
@@ -135,5 +153,6 @@ def read_status(connection: Connection, settings: MnemeSettings, server: Server)
         ),
         degraded=Degraded(degraded.nodes, tuple((node, session) for node, session in degraded.first or ())),
         breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
+        spent=Spent(**connection.execute(sql.SPENT).one()._mapping),
         service=Service() if service is None else Service(**service._mapping),
     )

@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
-from models.sql import HOLD, JOIN_BREAKER, PROBE_RUNS, UNCOVERED
+from models.sql import CAPPED, HOLD, JOIN_BREAKER, PROBE_RUNS, UNCOVERED
 
 _TEXTS = ARRAY(TEXT)
 
@@ -18,7 +18,7 @@ DUE = text(f"""
          group by n.session_id, n.level having count(*) >= :threshold),
     lowest as (select distinct on (session_id) * from waiting order by session_id, level),
     held as (
-        select w.session_id, w.nodes, w.oldest, w.due_since, {HOLD} as hold, r.error_kind, r.error, r.retry_at, r.state
+        select w.session_id, w.nodes, w.oldest, w.due_since, {HOLD} as hold, {CAPPED} as cap
           from lowest w join mneme.sessions s on s.id = w.session_id
           left join lateral (
             select * from mneme.compaction_runs c
@@ -28,7 +28,8 @@ DUE = text(f"""
     select coalesce(hold, 'due') as hold, count(*) as sessions, sum(nodes)::bigint as nodes,
            extract(epoch from clock_timestamp() - min(due_since))::float8 as waiting_seconds,
            extract(epoch from clock_timestamp() - min(oldest))::float8 as oldest_seconds,
-           (array_agg(session_id order by due_since, session_id))[1:3] as first
+           (array_agg(session_id order by due_since, session_id))[1:3] as first,
+           min(cap) filter (where hold = 'held') as cap
       from held group by 1
 """)
 
@@ -44,7 +45,8 @@ RUNNING = text("""
 BACKING_OFF = text("""
     select coalesce(error_kind, state) as kind, count(*) as runs, mode() within group (order by error) as error,
            extract(epoch from max(retry_at) - clock_timestamp())::float8 as longest_seconds
-      from mneme.compaction_runs where retry_at > clock_timestamp() group by 1 order by 2 desc, 1
+      from mneme.compaction_runs
+     where retry_at > clock_timestamp() and state in ('failed', 'expired', 'released') group by 1 order by 2 desc, 1
 """)
 
 DISMISSED = text("""
@@ -72,6 +74,18 @@ BREAKERS = text(f"""
            extract(epoch from held_until - clock_timestamp())::float8 as seconds_left,
            {PROBE_RUNS} as probing
       from mneme.breakers b order by base_url, model
+""")
+
+SPENT = text("""
+    select coalesce(sum(prompt_tokens) filter (where recent), 0)::bigint as hour_prompt_tokens,
+           coalesce(sum(completion_tokens) filter (where recent), 0)::bigint as hour_completion_tokens,
+           count(*) filter (where recent and state = 'succeeded') as hour_folds,
+           coalesce(sum(prompt_tokens), 0)::bigint as day_prompt_tokens,
+           coalesce(sum(completion_tokens), 0)::bigint as day_completion_tokens,
+           count(*) filter (where state = 'succeeded') as day_folds
+      from (select prompt_tokens, completion_tokens, state,
+                   finished_at > statement_timestamp() - interval '1 hour' as recent
+              from mneme.compaction_runs where finished_at > statement_timestamp() - interval '24 hours') as runs
 """)
 
 SERVICE = text("""

@@ -7,12 +7,15 @@ its session is not due, is paused, or is held by a run that will itself look aga
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from models import sql
 from models.breaker import Server
 from models.runs import count_sessions
-from models.settings import MnemeSettings, ScheduleSettings
+from models.settings import NO_CAPS, MnemeSettings, ScheduleSettings, SpendSettings
+
+POSTPONE_SECONDS = 300.0
+"""After so long a session is looked at again that has spent what it may."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,13 @@ def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: Sche
 
 
 def sweep_once(
-    connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings, server: Server, *, room: int
+    connection: Connection,
+    mneme: MnemeSettings,
+    schedules: ScheduleSettings,
+    server: Server,
+    *,
+    room: int,
+    spend: SpendSettings = NO_CAPS,
 ) -> Swept:
     """Look at the oldest nodes that no sweep has seen, and at the runs that were to be tried again by now.
 
@@ -67,6 +76,7 @@ def sweep_once(
         schedules: bounds.
         server: whom the workers ask; while its breaker is open nothing is enqueued, then one session to try.
         room: at most so many sessions are taken.
+        spend: the caps.
     """
     bounds = {
         "most": schedules.sweep_batch,
@@ -84,8 +94,11 @@ def sweep_once(
     ending, running = _runs(connection, list(due))
     retried = {(row.session_id, row.level) for row in connection.execute(sql.TO_BE_RETRIED, {"session_ids": list(due)})}
 
+    holds = _holds(connection, due, server, spend)
+    postponed = _postpone(connection, holds)
+
     # A session whose run is ending just now is neither marked nor enqueued: the next sweep will know.
-    settled = {sid for sid in waiting if sid not in due or (sid, due[sid]) in running | retried}
+    settled = {sid for sid in waiting if sid not in due or (sid, due[sid]) in running | retried} | postponed
     seen = [row.id for row in nodes if row.session_id in settled | paused]
     marked = connection.execute(sql.MARK_SWEPT, {"node_ids": seen}).rowcount
     # A retry is over when its session is not due, or is due at another level and something there will look again.
@@ -96,7 +109,7 @@ def sweep_once(
     ]
     connection.execute(sql.FORGET_RETRIES, {"run_ids": over})
 
-    free, probing = _free(connection, due, running | ending, server)
+    free, probing = _free(due, holds, running | ending)
     free = free[:room]
     rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
     at = {row.id: row.enqueued_at for row in rows}
@@ -105,15 +118,28 @@ def sweep_once(
     return Swept(taken, marked, more=full and not probing)
 
 
+def _holds(
+    connection: Connection, due: dict[str, int], server: Server, spend: SpendSettings
+) -> dict[str, Row[tuple[object, ...]]]:
+    """Return what holds each of the due sessions."""
+    which = {"session_ids": list(due), "levels": list(due.values())}
+    return {row.session_id: row for row in connection.execute(sql.HOLDS, which | server.key | spend.caps)}
+
+
+def _postpone(connection: Connection, holds: dict[str, Row[tuple[object, ...]]]) -> set[str]:
+    """Have the sessions that reached a cap of their own looked at again later; return them."""
+    run_ids = [row.run_id for row in holds.values() if row.capped_alone and row.run_id is not None]
+    found = connection.execute(sql.POSTPONE, {"run_ids": run_ids, "seconds": POSTPONE_SECONDS})
+    return set(found.scalars())
+
+
 def _free(
-    connection: Connection, due: dict[str, int], held: set[tuple[str, int]], server: Server
+    due: dict[str, int], holds: dict[str, Row[tuple[object, ...]]], held: set[tuple[str, int]]
 ) -> tuple[list[str], bool]:
     """Return the due sessions that nothing holds, in the order given; one alone while the breaker lets one call through.
 
     And whether it does: then this sweep has no further round.
     """
-    which = {"session_ids": list(due), "levels": list(due.values())}
-    holds = {row.session_id: row for row in connection.execute(sql.HOLDS, which | server.key)}
     free = [sid for sid, level in due.items() if (sid, level) not in held and holds[sid].hold is None]
     probing = any(holds[sid].probing for sid in free)
     return (free[:1] if probing else free), probing

@@ -106,7 +106,7 @@ class Asking:
         answer = self._client.chat_with_tools(
             attempt.messages, tools=TOOLS, system=self._prompt.system, deadline=self._deadline
         )
-        self._called(0, answer.prompt_tokens, answer.completion_tokens)
+        self._called(0, *_usage(self._prompt.system, attempt.messages, answer))
         return answer
 
     def _accept(self, answer: ModelAnswer, batch: Sequence[SummaryNode], attempt: _Attempt) -> Fold | Declined:
@@ -121,6 +121,15 @@ class Asking:
                 f"the summary holds {fidelity.unsupported} names, numbers, dates or addresses that stand in no snapshot"
             )
         return _fold(saved, self._model, self._prompt.version, attempt.compaction_level, fidelity)
+
+
+def _usage(system: str, messages: Messages, answer: ModelAnswer) -> tuple[int, int]:
+    """Return what an answer says it took; where it says nothing, our estimate, lest the caps on spending take it for free."""
+    if answer.prompt_tokens > 0 or answer.completion_tokens > 0:
+        return answer.prompt_tokens, answer.completion_tokens
+    said = clean_text(system + "".join(str(message["content"] or "") for message in messages))
+    written = clean_text("".join([*(call.arguments for call in answer.tool_calls), answer.text or ""]))
+    return estimate_tokens(said), estimate_tokens(written)
 
 
 def _fold(saved: Saved, model: str, version: str, compaction_level: int, fidelity: grounding.Fidelity) -> Fold:

@@ -83,7 +83,7 @@ def fail(engine: Engine, settings: Settings, claim: Claim, failure: FoldFailed, 
 
 
 def give_up(engine: Engine, settings: Settings, claim: Claim, usage: Usage) -> Ended:
-    """Write nothing: the run was taken over, or an input was. Close the run if it is still ours.
+    """Write nothing: the run was taken over or cancelled, or an input was taken. Close the run if it is still ours.
 
     Raises:
         StorageError: the database is out of reach.
@@ -91,6 +91,8 @@ def give_up(engine: Engine, settings: Settings, claim: Claim, usage: Usage) -> E
 
     def write(connection: Connection) -> Ended:
         released = runs.close_released(connection, claim.run_id, usage)
+        if not released:
+            runs.note_usage(connection, claim.run_id, usage)
         return Ended("released", None, _count(connection, claim, settings) if released else None)
 
     return _end(engine, settings, claim, usage, write)

@@ -142,7 +142,7 @@ class Redoing:
                 self._engine,
                 lambda connection: claim_repair(
                     connection, self._degraded.id, self._settings.mneme.lease_seconds,
-                    worker=worker_name(), server=server_of(self._settings),
+                    worker=worker_name(), server=server_of(self._settings), spend=self._settings.spend,
                 ),
             )  # fmt: skip
         except NotClaimed as error:

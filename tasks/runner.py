@@ -116,7 +116,10 @@ class L2Runner:
 
     def _claim(self, counted: Count) -> Claim | Reviewed | Skip:
         budget = prompt.input_budget(self._settings)
-        claimed = claim(self._engine, counted, self._settings.mneme, budget, worker=worker_name(), server=self._server)
+        claimed = claim(
+            self._engine, counted, self._settings.mneme, budget,
+            worker=worker_name(), server=self._server, spend=self._settings.spend,
+        )  # fmt: skip
         if isinstance(claimed, Claim):
             self._log(
                 "fold begins", claimed, attempt=claimed.attempt, nodes=len(claimed.batch), uncovered=claimed.uncovered

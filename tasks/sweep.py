@@ -78,7 +78,10 @@ def _count_everything(settings: Settings, engine: Engine) -> int | None:
 
 def _round(settings: Settings, engine: Engine, room: int) -> Swept:
     server = server_of(settings)
-    return in_transaction(engine, lambda c: sweep_once(c, settings.mneme, settings.schedules, server, room=room))
+    return in_transaction(
+        engine,
+        lambda c: sweep_once(c, settings.mneme, settings.schedules, server, room=room, spend=settings.spend),
+    )
 
 
 def _room(settings: Settings) -> int:

@@ -39,6 +39,7 @@ _PARAMETERS = {
     "max_level": 2, "span_start": 10**6, "run_id": uuid4(), "node_id": uuid4(), "node_ids": [uuid4()],
     "wanted": 1, "grace_seconds": 0.0, "requeue_seconds": 120.0, "with_text": True,
     "base_url": "http://model.test/v1", "model": "m", "levels": [2, 2, 2],
+    "cap_hour": 0, "cap_day": 0, "cap_session_hour": 0, "cap_session_day": 0,
     "first": UUID(int=0xABCD << 112), "last": UUID(int=(0xABCE << 112) - 1),
 }  # fmt: skip
 

@@ -372,6 +372,17 @@ def test_of_four_calls_none_is_left_for_more(
     assert (len(server.calls), all_runs(engine, "s")[0].llm_calls) == (4, 4)
 
 
+def test_a_usage_that_is_not_told_is_estimated(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer
+) -> None:
+    """Else the caps on spending would take it for free."""
+    write(engine, "s", range(5))
+    server.answer = _usage_missing
+    report = runner().run()
+    assert 1000 < report.prompt_tokens < 4000
+    assert 2 <= report.completion_tokens < 20
+
+
 def test_no_call_is_begun_that_could_not_end_in_time(
     environ: dict[str, str], engine: Engine, server: ModelServer, broker: redis.Redis
 ) -> None:

@@ -65,6 +65,8 @@ def test_an_idle_system(status: Callable[[], str], broker: redis.Redis, scalar: 
         "paused      0 sessions",
         "held        0 sessions",
         "oldest      nothing is due",
+        "last hour   0 folds, 0 + 0 tokens",
+        "last day    0 folds, 0 + 0 tokens",
         "swept       some s ago, by host:1:ab",
         "queue       0 messages",
     ]

@@ -73,7 +73,7 @@ def _read() -> "tuple[Status, Settings]":
     settings = get_settings()
     engine = one_connection().execution_options(isolation_level="REPEATABLE READ")
     with transaction(engine, statement_seconds=60) as connection:
-        return read_status(connection, settings.mneme, server_of(settings)), settings
+        return read_status(connection, settings.mneme, server_of(settings), settings.spend), settings
 
 
 def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]:
@@ -92,13 +92,14 @@ def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
         yield _line("", f"{found.dead} more with a lease that has passed: the next sweep closes them")
     yield from _backing_off(found)
     yield from _paused(found)
-    yield _line("held", _sessions(held), "by the breaker" if held.sessions else "")
+    yield from _held(held, settings)
     for breaker in found.breakers:
         yield from _breaker(breaker)
     yield _line("oldest", _oldest(found))
     for dismissed in found.dismissed:
         yield from _dismissed(dismissed)
     yield from _degraded(found.degraded, settings)
+    yield from _spent(found, settings)
     yield from _alive(found, settings, queue)
 
 
@@ -143,6 +144,27 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
         yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
     else:
         yield _remedy("no sweep is sent: celery -A worker beat, on this broker")
+
+
+def _held(held: "Waiting", settings: "Settings") -> Iterator[str]:
+    if held.cap is None:
+        yield _line("held", _sessions(held), "by the breaker" if held.sessions else "")
+        return
+    yield _line("held", _sessions(held), f"by spend.{held.cap}, {getattr(settings.spend, held.cap):,}")
+    yield _remedy("they go on by themselves as the window moves; at once: raise the cap, for every worker")
+
+
+def _spent(found: "Status", settings: "Settings") -> Iterator[str]:
+    spent, spend = found.spent, settings.spend
+    for name, folds, prompt, completion, cap in (
+        ("last hour", spent.hour_folds, spent.hour_prompt_tokens, spent.hour_completion_tokens, spend.tokens_per_hour),
+        ("last day", spent.day_folds, spent.day_prompt_tokens, spent.day_completion_tokens, spend.tokens_per_day),
+    ):
+        cost = (prompt * spend.prompt_price + completion * spend.completion_price) / 1_000_000
+        tokens = f"{prompt:,} + {completion:,} tokens"
+        yield _line(
+            name, f"{folds:,} folds", tokens, f"of {cap:,} allowed" if cap else "", f"cost {cost:,.2f}" if cost else ""
+        )
 
 
 def _breaker(breaker: "Breaker") -> Iterator[str]:
