@@ -7,21 +7,36 @@ tools pass them. Secrets come from the environment only.
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import tomli
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from models.errors import SettingsError
-from models.urls import broker_url, database_url, has_password, http_url, redact
+from models.settings_sections import (
+    NO_CAPS,
+    BrokerSettings,
+    DatabaseSettings,
+    EmbeddedSettings,
+    LlmSettings,
+    MnemeSettings,
+    ScheduleSettings,
+    Section,
+    SpendSettings,
+    WorkerSettings,
+)
+from models.urls import has_password, redact
+
+__all__ = [
+    "EXTRACT", "NO_CAPS", "LlmSettings", "MnemeSettings", "ScheduleSettings", "Settings", "SpendSettings", "effective_settings",
+    "get_settings", "load_settings", "settings_file",
+]  # fmt: skip
 
 EXTRACT = "extract"
-DEADLINE_MARGIN_SECONDS = 15.0
 
 _WELL_KNOWN = {
     "DATABASE_URL": ("database", "url"),
@@ -29,136 +44,9 @@ _WELL_KNOWN = {
     "OPENAI_BASE_URL": ("llm", "base_url"),
 }
 _PREFIX = "MNEME_"
-_MONTH = 30 * 86_400.0
 
 
-class Table(dict[str, Any]):
-    """A table of the settings: hashable, as everything in them is, since engines and brokers are made once for each."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        """Hash what it holds; it is never changed."""
-        return hash(json.dumps(self, sort_keys=True, default=str))
-
-
-def _extra_body(given: dict[str, Any]) -> Table:
-    if reserved := {"model", "messages", "tools", "stream", "n"} & given.keys():
-        raise ValueError(f"expected fields that a gateway wants; mneme itself sets {', '.join(sorted(reserved))}")
-    return Table(given)
-
-
-def _headers(given: dict[str, str]) -> Table:
-    for name, value in given.items():
-        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise ValueError("expected names of HTTP headers")
-        if not (value.isascii() and value.isprintable()):
-            raise ValueError(f"expected printable ASCII as the value of {name}")
-    return Table(given)
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class MnemeSettings(_Section):
-    """When to fold, how much at once, and what follows when it goes wrong."""
-
-    l2_snapshot_threshold: int = Field(5, ge=2)
-    l2_max_snapshots: int = Field(20, ge=2, le=200)
-    max_tokens: int = Field(2048, ge=64, le=8192)
-    max_level: int = Field(2, ge=2, le=16)
-    content_attempts: int = Field(3, ge=1)
-    max_crashes: int = Field(5, ge=2)
-    fallback: Literal["extract", "none"] = "extract"
-    lease_seconds: float = Field(300.0, ge=1, le=86_400)
-    max_unsupported_items: int = Field(10, ge=0)
-    l1_budget_fraction: float = Field(0.15, gt=0, le=1)
-    l2_budget_fraction: float = Field(0.05, gt=0, le=1)
-
-    @property
-    def run_seconds(self) -> float:
-        """How long a run may take: a run that ends before its lease is never robbed."""
-        return self.lease_seconds - min(DEADLINE_MARGIN_SECONDS, self.lease_seconds / 4)
-
-
-class LlmSettings(_Section):
-    """Which model makes the summaries, and how to reach it."""
-
-    model: str | None = Field(None, pattern=r"^\S+( \S+)*$")
-    base_url: Annotated[str, AfterValidator(http_url)] | None = None
-    headers: Annotated[dict[str, str], AfterValidator(_headers)] = Table()
-    extra_body: Annotated[dict[str, Any], AfterValidator(_extra_body)] = Table()
-    prompt_file: str | None = None
-    timeout_seconds: float = Field(120.0, ge=1, le=3600)
-    context_window: int = Field(128_000, ge=2048)
-    input_fraction: float = Field(0.75, gt=0, le=1)
-    breaker_failures: int = Field(5, ge=1, le=1_000_000)
-    breaker_seconds: float = Field(60.0, ge=1, le=86_400)
-
-
-class DatabaseSettings(_Section):
-    """Where Postgres is."""
-
-    url: Annotated[str, AfterValidator(database_url)] | None = None
-    pool_size: int = Field(5, ge=1, le=1000)
-
-
-class BrokerSettings(_Section):
-    """Where Redis is."""
-
-    url: Annotated[str, AfterValidator(broker_url)] | None = None
-
-
-class ScheduleSettings(_Section):
-    """The periodic tasks."""
-
-    sweep_seconds: float = Field(30.0, ge=1, le=_MONTH)
-    grace_seconds: float = Field(10.0, ge=0, le=_MONTH)
-    requeue_seconds: float = Field(120.0, ge=1, le=_MONTH)
-    full_count_seconds: float = Field(3600.0, ge=1, le=_MONTH)
-    sweep_batch: int = Field(1000, ge=1, le=100_000)
-    repair_seconds: float = Field(900.0, ge=1, le=_MONTH)
-    repair_tokens_per_day: int = Field(200_000, ge=0)
-
-
-class SpendSettings(_Section):
-    """What may be spent, and what it costs. 0: no cap, no price."""
-
-    tokens_per_hour: int = Field(0, ge=0)
-    tokens_per_day: int = Field(0, ge=0)
-    session_tokens_per_hour: int = Field(0, ge=0)
-    session_tokens_per_day: int = Field(0, ge=0)
-    prompt_price: float = Field(0.0, ge=0)
-    completion_price: float = Field(0.0, ge=0)
-
-    @property
-    def caps(self) -> dict[str, int]:
-        """The caps, as the statements name them."""
-        return {
-            "cap_hour": self.tokens_per_hour,
-            "cap_day": self.tokens_per_day,
-            "cap_session_hour": self.session_tokens_per_hour,
-            "cap_session_day": self.session_tokens_per_day,
-        }
-
-
-NO_CAPS = SpendSettings()
-
-
-class WorkerSettings(_Section):
-    """The worker process."""
-
-    concurrency: int = Field(8, ge=1, le=10_000)
-    pool: Literal["threads", "prefork", "solo"] = "threads"
-
-
-class EmbeddedSettings(_Section):
-    """The servers of ``mneme up`` and ``mneme demo``."""
-
-    servers: Literal["auto", "environment", "machine", "wheel"] = "auto"
-    flower_port: int = Field(5555, ge=1, le=65_535)
-
-
-class Settings(_Section):
+class Settings(Section):
     """All settings. Made by ``load_settings``; frozen afterwards."""
 
     mneme: MnemeSettings = MnemeSettings()
@@ -223,6 +111,10 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         SettingsError: an unknown key, a wrong type, an impossible value, a file that cannot be read. The message names
             the key, where it was set, the value (never a secret) and what was expected.
     """
+    return _load(environ)[0]
+
+
+def _load(environ: Mapping[str, str]) -> tuple[Settings, dict[tuple[str, str], str]]:
     environ = {name: value for name, value in environ.items() if value != ""}
     path = settings_file(environ)
     values, sources = _read_file(path)
@@ -235,7 +127,37 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         # Without its cause: pydantic's own message shows the input, which may hold a password.
         raise SettingsError(_explain(error, sources, path)) from None
     _check_together(settings)
-    return settings
+    return settings, sources
+
+
+class Effective(NamedTuple):
+    """One setting as it is in effect; ``source`` is a variable, a file, or *default*. Nothing secret is in ``value``."""
+
+    section: str
+    key: str
+    value: Any
+    source: str
+
+
+def effective_settings(environ: Mapping[str, str] = os.environ) -> list[Effective]:
+    """Return every setting with where it came from, in the order of ``config.toml``, secrets hidden.
+
+    Raises:
+        SettingsError: as ``load_settings``.
+    """
+    settings, sources = _load(environ)
+    return [
+        Effective(section, key, _shown(key, value), sources.get((section, key), "default"))
+        for section, keys in settings.model_dump().items()
+        for key, value in keys.items()
+    ]
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Return a value as it may be shown: a URL without its password, of tables the names alone."""
+    if key.endswith("url") and value is not None:
+        return redact(value)
+    return dict.fromkeys(value, "(not shown)") if isinstance(value, dict) else value
 
 
 @cache

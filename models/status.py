@@ -1,8 +1,9 @@
 """The status of the whole service, read from the rows in one transaction, in the terms in which claim and sweep decide."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from models import status_sql as sql
 from models.breaker import Server
@@ -89,13 +90,17 @@ class Service:
     """The service as a whole.
 
     ``paused`` is whether everything is, ``paused_sessions`` how many are by themselves; ``swept_seconds`` for how long no
-    worker has swept at beat's word (None: none ever did), ``swept_by`` which one did.
+    worker has swept at beat's word (None: none ever did), ``swept_by`` which one did; ``examined_seconds`` for how long the
+    doctor has not examined the rows (None: it never did), beside what it found then.
     """
 
     paused: bool = False
     paused_sessions: int = 0
     swept_seconds: float | None = None
     swept_by: str | None = None
+    examined_seconds: float | None = None
+    broken_rules: tuple[str, ...] = ()
+    violations: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,6 @@ def read_status(
     }
     runs = connection.execute(sql.RUNNING).one()
     degraded = connection.execute(sql.DEGRADED).one()
-    service = connection.execute(sql.SERVICE).one_or_none()
     return Status(
         waiting=waiting,
         running=runs.running,
@@ -154,5 +158,11 @@ def read_status(
         degraded=Degraded(degraded.nodes, tuple((node, session) for node, session in degraded.first or ())),
         breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
         spent=Spent(**connection.execute(sql.SPENT).one()._mapping),
-        service=Service() if service is None else Service(**service._mapping),
+        service=_service(connection.execute(sql.SERVICE).one_or_none()),
     )
+
+
+def _service(row: Row[Any] | None) -> Service:
+    if row is None:
+        return Service()
+    return Service(**{**row._mapping, "broken_rules": tuple(row.broken_rules or ()), "violations": row.violations or 0})

@@ -89,7 +89,8 @@ SPENT = text("""
 """)
 
 SERVICE = text("""
-    select paused_at is not null as paused, swept_by,
+    select paused_at is not null as paused, swept_by, broken_rules, violations,
+           extract(epoch from clock_timestamp() - examined_at)::float8 as examined_seconds,
            extract(epoch from clock_timestamp() - swept_at)::float8 as swept_seconds,
            (select count(*) from mneme.sessions where paused_at is not null) as paused_sessions
       from mneme.service_state

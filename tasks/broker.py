@@ -20,6 +20,8 @@ QUEUE = "mneme"
 JOB = "mneme.job"
 SWEEP = "mneme.sweep"
 REPAIR = "mneme.repair"
+RETENTION = "mneme.retention"
+DOCTOR = "mneme.doctor"
 
 
 _making = Lock()

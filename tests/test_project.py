@@ -92,7 +92,13 @@ def test_celery_knows_the_tasks_by_their_public_names() -> None:
     tasks, accepted, backend, queue = json.loads(
         run([sys.executable, "-c", script], {"REDIS_URL": "redis://h/0"}).stdout
     )
-    assert [name for name in tasks if not name.startswith("celery.")] == ["mneme.job", "mneme.repair", "mneme.sweep"]
+    assert [name for name in tasks if not name.startswith("celery.")] == [
+        "mneme.doctor",
+        "mneme.job",
+        "mneme.repair",
+        "mneme.retention",
+        "mneme.sweep",
+    ]
     assert (accepted, backend, queue) == (["json"], None, "mneme")
 
 

@@ -6,7 +6,7 @@ Importing this module reads the settings and, when they are wrong, ends the proc
 from celery import Celery
 
 from models.settings import Settings, get_settings
-from tasks.broker import QUEUE, REPAIR, SWEEP
+from tasks.broker import DOCTOR, QUEUE, REPAIR, RETENTION, SWEEP
 from worker import channel, lifecycle
 from worker.exits import or_exit
 
@@ -52,25 +52,23 @@ def make_app(settings: Settings) -> Celery:
         # In memory: nothing is lost with a schedule that only knows "every so many seconds", and no writable place is
         # needed. Messages that nobody took within their interval are not worth keeping.
         beat_scheduler="celery.beat:Scheduler",
-        beat_schedule={
-            "sweep": {
-                "task": SWEEP,
-                "schedule": settings.schedules.sweep_seconds,
-                "options": {"queue": QUEUE, "expires": settings.schedules.sweep_seconds},
-            },
-            **_repairs(settings),
-        },
+        beat_schedule=_schedule(settings),
     )
     return app
 
 
-def _repairs(settings: Settings) -> dict[str, dict[str, object]]:
-    """Return the periodic repair, unless it may cost nothing."""
+def _schedule(settings: Settings) -> dict[str, dict[str, object]]:
+    """Return what beat sends, and how often; a message that no worker took before the next one expires."""
     schedules = settings.schedules
-    if schedules.repair_tokens_per_day == 0:
-        return {}
-    options = {"queue": QUEUE, "expires": schedules.repair_seconds}
-    return {"repair": {"task": REPAIR, "schedule": schedules.repair_seconds, "options": options}}
+    often = {SWEEP: schedules.sweep_seconds, RETENTION: schedules.retention_seconds}
+    if schedules.repair_tokens_per_day:
+        often[REPAIR] = schedules.repair_seconds
+    if schedules.doctor_seconds:
+        often[DOCTOR] = schedules.doctor_seconds
+    return {
+        task: {"task": task, "schedule": seconds, "options": {"queue": QUEUE, "expires": seconds}}
+        for task, seconds in often.items()
+    }
 
 
 channel.use()

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worker.commands.config import config
 from worker.commands.demo import demo
 from worker.commands.doctor import doctor
 from worker.commands.enqueueing import enqueue, sweep
 from worker.commands.importing import import_file
+from worker.commands.listing import runs, sessions
 from worker.commands.memory import memory
 from worker.commands.repair import repair
 from worker.commands.retry import retry
@@ -45,7 +47,8 @@ def main() -> None:
 
 
 for command in (
-    cancel, demo, doctor, enqueue, import_file, memory, pause, repair, resume, retry, show, status, sweep, tree, up,
+    cancel, config, demo, doctor, enqueue, import_file, memory, pause, repair, resume, retry, runs, sessions, show, status,
+    sweep, tree, up,
 ):  # fmt: skip
     main.add_command(command)
 

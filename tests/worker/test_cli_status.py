@@ -67,6 +67,7 @@ def test_an_idle_system(status: Callable[[], str], broker: redis.Redis, scalar: 
         "oldest      nothing is due",
         "last hour   0 folds, 0 + 0 tokens",
         "last day    0 folds, 0 + 0 tokens",
+        "doctor      not yet sent for",
         "swept       some s ago, by host:1:ab",
         "queue       0 messages",
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from worker.exits import or_exit
+from worker.tables import time_of
 from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
     none = Waiting()
     due, held = found.waiting.get("due", none), found.waiting.get("held", none)
     late_seconds = settings.schedules.grace_seconds + settings.schedules.requeue_seconds
-    yield _line("due", _sessions(due), f"the first since {_time(due.waiting_seconds)}" if due.sessions else "")
+    yield _line("due", _sessions(due), f"the first since {time_of(due.waiting_seconds)}" if due.sessions else "")
     idle = not found.running and (found.ended_seconds is None or found.ended_seconds > late_seconds)
     if due.waiting_seconds > late_seconds and idle:
         yield _remedy(f"nobody takes them ({_names(due)}): is a worker running, on this broker? And beat?")
@@ -100,6 +101,7 @@ def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
         yield from _dismissed(dismissed)
     yield from _degraded(found.degraded, settings)
     yield from _spent(found, settings)
+    yield from _doctor(found)
     yield from _alive(found, settings, queue)
 
 
@@ -110,7 +112,9 @@ def _backing_off(found: "Status") -> Iterator[str]:
         yield _line("", f"{kind.runs} {kind.kind}: {visible(kind.error or 'no error was recorded')}")
     if runs:
         longest = max(kind.longest_seconds for kind in found.backing_off)
-        yield _remedy(f"they are tried again by themselves within {_time(longest)}; now: mneme retry SESSION, or --all")
+        yield _remedy(
+            f"they are tried again by themselves within {time_of(longest)}; now: mneme retry SESSION, or --all"
+        )
 
 
 def _paused(found: "Status") -> Iterator[str]:
@@ -134,7 +138,7 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
     if service.swept_seconds is None:
         yield _line("swept", "never")
     else:
-        yield _line("swept", f"{_time(service.swept_seconds)} ago", f"by {visible(service.swept_by or '')}")
+        yield _line("swept", f"{time_of(service.swept_seconds)} ago", f"by {visible(service.swept_by or '')}")
     yield _line("queue", f"{queue.messages} messages" if queue.error is None else visible(queue.error))
     if service.swept_seconds is not None and service.swept_seconds <= late_seconds:
         return
@@ -144,6 +148,22 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
         yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
     else:
         yield _remedy("no sweep is sent: celery -A worker beat, on this broker")
+
+
+def _doctor(found: "Status") -> Iterator[str]:
+    service = found.service
+    if service.examined_seconds is None:
+        yield _line("doctor", "not yet sent for")
+        return
+    ago = f"{time_of(service.examined_seconds)} ago"
+    if not service.broken_rules:
+        yield _line("doctor", "clean", ago)
+        return
+    rules = ", ".join(service.broken_rules)
+    yield _line(
+        "doctor", f"{len(service.broken_rules)} rules BROKEN ({visible(rules)}), {service.violations:,} violations", ago
+    )
+    yield _remedy("which rows, and what to do: mneme doctor")
 
 
 def _held(held: "Waiting", settings: "Settings") -> Iterator[str]:
@@ -176,7 +196,7 @@ def _breaker(breaker: "Breaker") -> Iterator[str]:
         return
     left = breaker.seconds_left or 0.0
     state = "one call is trying" if breaker.probing else "the next call tries"
-    yield _line("breaker", f"OPEN: {who}: {f'all calls on hold for {_time(left)}' if left > 0 else state}")
+    yield _line("breaker", f"OPEN: {who}: {f'all calls on hold for {time_of(left)}' if left > 0 else state}")
     yield _line("", visible(breaker.error or ""))
     yield _remedy("mend that, and it closes by itself when its time is up; at once: mneme retry --all")
 
@@ -220,11 +240,4 @@ def _names(waiting: "Waiting") -> str:
 
 def _oldest(found: "Status") -> str:
     ages = [waiting.oldest_seconds for waiting in found.waiting.values()]
-    return f"uncovered node of a session that is due: {_time(max(ages))}" if ages else "nothing is due"
-
-
-def _time(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
+    return f"uncovered node of a session that is due: {time_of(max(ages))}" if ages else "nothing is due"

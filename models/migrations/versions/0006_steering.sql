@@ -5,7 +5,8 @@ create table mneme.service_state (
     paused_at      timestamptz,
     swept_at       timestamptz,
     swept_by       text,
-    examined_at    timestamptz,                                             -- by the doctor
+    examining_at   timestamptz,                                             -- when the doctor was last sent for
+    examined_at    timestamptz,                                             -- when it last had judged every rule
     broken_rules   text[],
     violations     bigint
 );
@@ -21,5 +22,9 @@ drop index mneme.compaction_runs_finished;
 -- Runs that made no node are forgotten after a while.
 create index compaction_runs_forgettable on mneme.compaction_runs (finished_at) where node_id is null and finished_at is not null;
 
+-- Deleting a run asks whether a node names it.
+create index summary_nodes_by_run on mneme.summary_nodes (run_id) where run_id is not null;
+
 -- Sessions that somebody paused.
 create index sessions_paused on mneme.sessions (paused_at) where paused_at is not null;
+create index sessions_created on mneme.sessions (created_at desc, id);
