@@ -19,7 +19,7 @@ from models.settings import MnemeSettings
 from models.text import clean_text
 from models.writing import write_node
 
-MOST_TOKENS = 2**62
+MOST_TOKENS = 10**12
 MOST_ERROR_CHARACTERS = 1000
 
 Ending = Literal["succeeded", "declined", "failed", "released"]

@@ -134,6 +134,8 @@ class WorkerSettings(Section):
 
     concurrency: int = Field(8, ge=1, le=10_000)
     pool: Literal["threads", "prefork", "solo"] = "threads"
+    log_format: Literal["auto", "json", "text"] = "auto"
+    liveness_file: str | None = None
 
 
 class EmbeddedSettings(Section):

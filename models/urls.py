@@ -22,6 +22,12 @@ def redact(text: str) -> str:
     return _SECRET_QUERY.sub(r"\1***", _CREDENTIALS.sub(r"\g<before>***\g<after>", text))
 
 
+def passwords(url: str) -> set[str]:
+    """Return the password of a URL, as it stands in it and as it is meant; empty when there is none."""
+    match = _CREDENTIALS.search(url)
+    return {match["password"], unquote(match["password"])} if match and match["password"] else set()
+
+
 def has_password(url: str) -> bool:
     """Say whether the URL carries a password."""
     return "://" in url and redact(url) != url

@@ -6,6 +6,9 @@ from typing import Any
 from models.errors import TransientFailure
 from tasks.model import ModelAnswer, ToolCall
 
+MOST_TOKENS = 10**8
+"""No call takes so many; a server that says so does not know, and its word would use up a cap on spending."""
+
 
 def read_completion(body: str) -> ModelAnswer:
     """Return the answer that a body holds; what it leaves out is empty.
@@ -24,7 +27,7 @@ def read_completion(body: str) -> ModelAnswer:
         tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise TransientFailure("the model's server answered 200 with something that is no chat completion") from None
-    prompt_tokens, completion_tokens = (n if type(n) is int else 0 for n in tokens)
+    prompt_tokens, completion_tokens = (n if type(n) is int and 0 < n <= MOST_TOKENS else 0 for n in tokens)
     return ModelAnswer(
         tool_calls=tool_calls,
         finish_reason=finish_reason if isinstance(finish_reason, str) else None,

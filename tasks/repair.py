@@ -23,6 +23,7 @@ from tasks.asking import Asking
 from tasks.broker import publish
 from tasks.deadline import Deadline
 from tasks.ending import Ended
+from tasks.events import Event, within
 from tasks.identity import worker_name
 from tasks.openai_client import OpenAIClient
 from tasks.prompt import load_prompt
@@ -71,7 +72,7 @@ def repair(settings: Settings | None = None, engine: Engine | None = None) -> Re
 
     report = redo_all(settings, engine, may_go_on=may_go_on)
     if report.redone or report.others:
-        logger.info("repair: %s", " ".join(f"{key}={value}" for key, value in report.as_result().items()))
+        logger.info(Event("repair", **report.as_result()))
     return report
 
 
@@ -147,14 +148,18 @@ class Redoing:
             )  # fmt: skip
         except NotClaimed as error:
             return error.why
+        with within(session=claimed.session_id, run=str(claimed.run_id)):
+            return self._try(claimed, deadline)
+
+    def _try(self, claimed: Claim, deadline: Deadline) -> Outcome:
         try:
             return self._redo(claimed, deadline)
         except LostLease:
             return "lost_lease"
         except FoldFailed as failure:
             self.failure = failure
-            logger.info("repair failed: session=%s node=%s run=%s kind=%s error=%s", claimed.session_id,
-                        self._degraded.id, claimed.run_id, failure.kind, failure)  # fmt: skip
+            said = {"session": claimed.session_id, "node": self._degraded.id, "run": claimed.run_id}
+            logger.warning(Event("repair failed", **said, kind=failure.kind, error=failure))
             self._end(ending.fail(self._engine, self._settings, claimed, failure, self._usage))
             return "failed"
         except KeyboardInterrupt:
@@ -175,8 +180,8 @@ class Redoing:
             )
             answer = asking.fold(claimed.batch)
         ended = ending.replace(self._engine, settings, claimed, self._degraded.id, answer, self._usage)
-        logger.info("repair ends: session=%s node=%s run=%s state=%s new=%s", claimed.session_id, self._degraded.id,
-                    claimed.run_id, ended.state, ended.node_id)  # fmt: skip
+        said = {"session": claimed.session_id, "node": self._degraded.id, "run": claimed.run_id}
+        logger.info(Event("repair ends", **said, state=ended.state, new=ended.node_id))
         self._end(ended)
         if ended.state not in ("succeeded", "declined"):
             return "lost_lease"

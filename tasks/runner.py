@@ -20,6 +20,7 @@ from tasks.asking import Asking
 from tasks.broker import publish
 from tasks.deadline import Deadline
 from tasks.ending import Ended
+from tasks.events import Event, within
 from tasks.identity import worker_name
 from tasks.model import ChatClient
 from tasks.openai_client import OpenAIClient
@@ -80,15 +81,24 @@ class L2Runner:
     def run(self) -> Report:
         """Make at most one fold and say what came of it; raises as ``call`` does."""
         self._usage = Usage()
-        counted = self._count()
-        if not counted.due:
-            return self._skip(Skip("below_threshold", counted.level, counted.uncovered))
-        deadline = Deadline.after(self._settings.mneme.run_seconds)
-        claimed = self._claim(counted)
-        if isinstance(claimed, Skip):
-            return self._skip(claimed)
-        if isinstance(claimed, Reviewed):
-            return self._reviewed(claimed)
+        with within(session=self._session_id):
+            counted = self._count()
+            if not counted.due:
+                return self._skip(Skip("below_threshold", counted.level, counted.uncovered))
+            deadline = Deadline.after(self._settings.mneme.run_seconds)
+            claimed = self._claim(counted)
+            if isinstance(claimed, Skip):
+                return self._skip(claimed)
+            if isinstance(claimed, Reviewed):
+                return self._reviewed(claimed)
+            with within(run=str(claimed.run_id)):
+                return self._fold(claimed, deadline)
+
+    def _fold(self, claimed: Claim, deadline: Deadline) -> Report:
+        """Make a summary of what was claimed, and end the run."""
+        self._log(
+            "fold begins", claimed, attempt=claimed.attempt, nodes=len(claimed.batch), uncovered=claimed.uncovered
+        )
         work = self._work(claimed, deadline)
         answer: Fold | Declined
         try:
@@ -116,15 +126,10 @@ class L2Runner:
 
     def _claim(self, counted: Count) -> Claim | Reviewed | Skip:
         budget = prompt.input_budget(self._settings)
-        claimed = claim(
+        return claim(
             self._engine, counted, self._settings.mneme, budget,
             worker=worker_name(), server=self._server, spend=self._settings.spend,
         )  # fmt: skip
-        if isinstance(claimed, Claim):
-            self._log(
-                "fold begins", claimed, attempt=claimed.attempt, nodes=len(claimed.batch), uncovered=claimed.uncovered
-            )
-        return claimed
 
     # ------------------------------------------------------------------------------------------ 4
 
@@ -156,10 +161,11 @@ class L2Runner:
 
     def _last_resort(self, claimed: Claim, failure: ContentFailure) -> tuple[Fold | Declined, Ended]:
         """Write what stands in for an answer; raises ``TransientFailure``, recorded, when the database does not take it."""
-        said = {"session": claimed.session_id, "level": claimed.level, "run": claimed.run_id}
         logger.warning(
-            "no usable answer %d runs in a row, fallback=%s: %s: %s", claimed.content_failures + 1,
-            self._settings.mneme.fallback, " ".join(f"{key}={value}" for key, value in said.items()), failure,
+            Event(
+                "no usable answer, run after run", session=claimed.session_id, to_level=claimed.level, run=claimed.run_id,
+                runs=claimed.content_failures + 1, fallback=self._settings.mneme.fallback, error=failure,
+            )
         )  # fmt: skip
         try:
             return last_resort.end(self._engine, self._settings, claimed, failure, self._usage)
@@ -168,7 +174,8 @@ class L2Runner:
             raise
 
     def _failed(self, claimed: Claim, failure: FoldFailed) -> None:
-        self._log("fold failed", claimed, kind=failure.kind, error=failure)
+        said = {"session": claimed.session_id, "to_level": claimed.level, "run": claimed.run_id}
+        logger.warning(Event("fold failed", **said, attempt=claimed.attempt, kind=failure.kind, error=failure))
         ended = ending.fail(self._engine, self._settings, claimed, failure, self._usage)
         if ended.state != "failed":
             self._log("lease lost, nothing written", claimed)
@@ -178,15 +185,19 @@ class L2Runner:
     def _skip(self, skip: Skip) -> Report:
         report = self._new_report(skip.outcome, skip.level, skip.uncovered)
         logger.debug(
-            "skipped: session=%s outcome=%s uncovered=%d threshold=%d",
-            report.session_id, report.outcome, report.uncovered, report.threshold,
+            Event(
+                "skipped", session=report.session_id, outcome=report.outcome, uncovered=report.uncovered,
+                threshold=report.threshold,
+            )
         )  # fmt: skip
         return report
 
     def _reviewed(self, reviewed: Reviewed) -> Report:
         logger.warning(
-            "nodes dismissed: session=%s level=%d run=%s reason=%s nodes=%d",
-            self._session_id, reviewed.level, reviewed.run_id, reviewed.reason, reviewed.dismissed,
+            Event(
+                "nodes dismissed", session=self._session_id, to_level=reviewed.level, run=reviewed.run_id,
+                reason=reviewed.reason, nodes=reviewed.dismissed,
+            )
         )  # fmt: skip
         self._publish_again(Ended("declined", None, reviewed.after))
         return self._new_report("declined", reviewed.level, reviewed.uncovered)
@@ -206,12 +217,10 @@ class L2Runner:
 
     def _log_breaker(self, ended: Ended) -> None:
         if ended.breaker is not None:
-            said = "all its calls are on hold" if ended.breaker == "opened" else "its calls go on"
-            logger.warning("breaker %s: model=%s of %s: %s", ended.breaker, self._model, self._server.base_url, said)
+            logger.warning(Event(f"breaker {ended.breaker}", model=self._model, server=self._server.base_url))
 
     def _log(self, what: str, claimed: Claim, **fields: object) -> None:
-        said = {"session": claimed.session_id, "level": claimed.level, "run": claimed.run_id, **fields}
-        logger.info("%s: %s", what, " ".join(f"{key}={value}" for key, value in said.items()))
+        logger.info(Event(what, session=claimed.session_id, to_level=claimed.level, run=claimed.run_id, **fields))
 
 
 def _server(settings: Settings, model_name: str, client: ChatClient | None) -> Server:

@@ -12,6 +12,7 @@ from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
 from models.sweeping import Swept, Taken, expire_leases, give_back, note_sweep, sweep_once, unmark_if_time
 from tasks.broker import publish, queue_length
+from tasks.events import Event
 
 logger = logging.getLogger("mneme.sweep")
 
@@ -62,7 +63,7 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None, *, by:
         marked += swept.marked
         more = swept.more and published == len(swept.taken) and (published > 0 or swept.marked > 0)
     if expired or enqueued:
-        logger.info("sweep: expired=%d enqueued=%d marked=%d", expired, enqueued, marked)
+        logger.info(Event("sweep", expired=expired, enqueued=enqueued, marked=marked))
     return SweepReport(expired, enqueued, marked, unmarked)
 
 

@@ -9,6 +9,7 @@ from models.doctor import diagnose
 from models.engine import get_engine, in_transaction
 from models.settings import Settings, get_settings
 from models.upkeep import BEGINNING, Place, forget_runs, note_examination, take_examination
+from tasks.events import Event
 
 logger = logging.getLogger("mneme.upkeep")
 
@@ -34,7 +35,7 @@ def retention(settings: Settings | None = None, engine: Engine | None = None) ->
         some, place = in_transaction(engine, lambda connection: forget_runs(connection, seconds, after, PAGE))  # noqa: B023
         forgotten += some
     if forgotten:
-        logger.info("retention: %d runs forgotten", forgotten)
+        logger.info(Event("retention", forgotten=forgotten))
     return {"forgotten": forgotten}
 
 
@@ -52,5 +53,5 @@ def examination(settings: Settings | None = None, engine: Engine | None = None) 
     findings = diagnose(engine, settings)
     broken = in_transaction(engine, lambda connection: note_examination(connection, findings))
     if broken:
-        logger.error("doctor: rules are broken: %s: run `mneme doctor`", " ".join(broken))
+        logger.error(Event("the doctor found broken rules, run `mneme doctor`", rules=" ".join(broken)))
     return {"examined": True, "broken": broken}

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from models import SummaryDAGStore, load_settings, make_engine, migrate
 from models.settings import Settings
+from tests.support.processes import wait_until
 from tests.support.servers import Postgres, postgres_server, redis_server
 
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
@@ -56,6 +57,8 @@ def database_url(postgres: Postgres, shared_database: str) -> str:
 def engine(database_url: str) -> Iterator[Engine]:
     engine = make_engine(_sqlalchemy(database_url), pool_size=20)
     yield engine
+    # A connection that a thread of the test still holds would be found later, in another test.
+    wait_until(lambda: engine.pool.checkedout() == 0, 10, "every connection to be given back")
     engine.dispose()
 
 

@@ -7,7 +7,7 @@ from celery import Celery
 
 from models.settings import Settings, get_settings
 from tasks.broker import DOCTOR, QUEUE, REPAIR, RETENTION, SWEEP
-from worker import channel, lifecycle
+from worker import channel, lifecycle, logs
 from worker.exits import or_exit
 
 _POOLS = {"threads": "worker.threads:TaskPool"}
@@ -38,6 +38,7 @@ def make_app(settings: Settings) -> Celery:
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=True,
         worker_pool=_POOLS.get(settings.worker.pool, settings.worker.pool),
+        worker_consumer="worker.alive:Consumer",
         worker_concurrency=settings.worker.concurrency,
         timezone="UTC",
         broker_connection_retry_on_startup=True,
@@ -51,7 +52,8 @@ def make_app(settings: Settings) -> Celery:
         },
         # In memory: nothing is lost with a schedule that only knows "every so many seconds", and no writable place is
         # needed. Messages that nobody took within their interval are not worth keeping.
-        beat_scheduler="celery.beat:Scheduler",
+        beat_scheduler="worker.alive:Scheduler",
+        beat_max_loop_interval=10,
         beat_schedule=_schedule(settings),
     )
     return app
@@ -72,5 +74,6 @@ def _schedule(settings: Settings) -> dict[str, dict[str, object]]:
 
 
 channel.use()
+logs.connect()
 app = or_exit(lambda: make_app(get_settings()))
 lifecycle.connect(app)

@@ -12,9 +12,12 @@ from models.errors import SchemaError, SettingsError, StorageError
 from models.migrate import check_schema
 from models.runs import release_worker
 from models.settings import EXTRACT, Settings, get_settings
+from tasks.events import Event
 from tasks.identity import worker_name
 from tasks.openai_client import cut_off_calls
 from tasks.prompt import input_budget
+from worker import logs
+from worker.alive import Alive, check_liveness_file
 from worker.exits import or_exit
 
 logger = logging.getLogger("mneme.worker")
@@ -25,7 +28,8 @@ LET_GO_SECONDS = 5.0
 def connect(app: Celery) -> None:
     """Have Celery call the functions below."""
     signals.celeryd_init.connect(_starting, weak=False)
-    app.steps["worker"].add(LetGo)
+    signals.beat_init.connect(_beat_starting, weak=False)
+    app.steps["worker"].update((LetGo, Alive))
 
 
 def check_worker(settings: Settings) -> None:
@@ -55,7 +59,14 @@ def check_worker(settings: Settings) -> None:
 
 
 def _starting(**_: Any) -> None:
+    # Celery does so only afterwards, and with the options of its command line.
+    logs.set_up()
+    or_exit(check_liveness_file)
     or_exit(lambda: check_worker(get_settings()))
+
+
+def _beat_starting(**_: Any) -> None:
+    or_exit(check_liveness_file)
 
 
 class LetGo(bootsteps.StartStopStep):
@@ -93,4 +104,4 @@ def _let_go() -> None:
         logger.warning("running folds could not be released, their leases will pass: %s", error)
     cut_off = cut_off_calls()
     if released or cut_off:
-        logger.warning("cold shutdown: released %d running folds, cut off %d calls of the model", released, cut_off)
+        logger.warning(Event("cold shutdown, running folds are let go", released=released, cut_off_calls=cut_off))

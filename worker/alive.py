@@ -1,0 +1,94 @@
+"""A file that is touched every few seconds while the loop of worker or beat turns, for a probe that starts no interpreter:
+``find /run/mneme/alive -mmin -2 | grep -q .``
+
+A loop that is trying to reach its broker turns: to end the process would mend nothing. Nothing here asks Postgres.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from celery import bootsteps
+from celery.beat import Scheduler as CeleryScheduler
+from celery.worker.consumer import Consumer as CeleryConsumer
+
+from models.errors import SettingsError
+from models.settings import get_settings
+
+logger = logging.getLogger("mneme.alive")
+
+OFTEN_SECONDS = 5.0
+
+
+def check_liveness_file() -> None:
+    """Make the file.
+
+    Raises:
+        SettingsError: it cannot be written, and a probe would end a process that is well.
+    """
+    path = get_settings().worker.liveness_file
+    try:
+        if path is not None:
+            Path(path).touch()
+    except OSError as error:
+        raise SettingsError(f"worker.liveness_file: {path}: it cannot be written: {error.strerror}") from None
+
+
+def touch() -> None:
+    """Touch the file, if one is set; a full disk is told of, and ends nothing."""
+    path = get_settings().worker.liveness_file
+    if path is None:
+        return
+    try:
+        Path(path).touch()
+    except OSError as error:
+        logger.warning("worker.liveness_file: %s: it cannot be written: %s", path, error.strerror)
+
+
+class Alive(bootsteps.StartStopStep):
+    """Touches the file from the worker's loop."""
+
+    requires = ("celery.worker.components:Timer", "celery.worker.components:Hub")
+
+    def start(self, parent: Any) -> None:
+        """Begin, before the consumer, which ends the timers that were set since it connected."""
+        touch()
+        parent.timer.call_repeatedly(OFTEN_SECONDS, touch)
+
+
+class Consumer(CeleryConsumer):
+    """Celery's consumer, which touches the file also while it waits for its broker."""
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Connect, for as long as it takes."""
+        return super().ensure_connected(_touching(conn))
+
+
+class Scheduler(CeleryScheduler):
+    """Celery's scheduler in memory, which touches the file at every tick, and while it waits for its broker."""
+
+    def tick(self, *args: Any, **kwargs: Any) -> Any:
+        """Send what is due; returns the seconds until it is to be called again."""
+        touch()
+        return super().tick(*args, **kwargs)
+
+    def _ensure_connected(self) -> Any:
+        _touching(self.connection)
+        return super()._ensure_connected()
+
+
+def _touching(connection: Any) -> Any:
+    """Have a connection call ``touch`` each second for which it waits until it tries again."""
+    ensure = connection.ensure_connection
+
+    def ensure_connection(*args: Any, callback: Callable[[], None] | None = None, **kwargs: Any) -> Any:
+        def turning() -> None:
+            touch()
+            if callback is not None:
+                callback()
+
+        return ensure(*args, callback=turning, **kwargs)
+
+    connection.ensure_connection = ensure_connection
+    return connection
