@@ -7,6 +7,8 @@ cookbook. The ids of the job stand on every line within it, whoever writes it, b
 
 from structlog.contextvars import bound_contextvars
 
+from models.text import clean_text
+
 within = bound_contextvars
 """A context whose every log line carries the ids given: ``with within(session="s-1"): ...``."""
 
@@ -21,11 +23,14 @@ class Event:
 
     def __init__(self, what: str, **fields: object) -> None:
         self.what = what
-        self.fields = {
-            key: value if isinstance(value, int | float | bool) else str(value) for key, value in fields.items()
-        }
+        self.fields = {key: _plain(value) for key, value in fields.items()}
 
     def __str__(self) -> str:
         """Return what happened with its fields, as a handler prints it that knows nothing of events."""
         said = " ".join(f"{key}={value}" for key, value in self.fields.items())
         return f"{self.what}: {said}" if said else self.what
+
+
+def _plain(value: object) -> object:
+    # An error of a client that was passed in may hold what no log file takes.
+    return value if value is None or isinstance(value, int | float) else clean_text(str(value))

@@ -75,7 +75,7 @@ class Scheduler(CeleryScheduler):
 
     def _ensure_connected(self) -> Any:
         _touching(self.connection)
-        return super()._ensure_connected()
+        return super()._ensure_connected()  # type: ignore[misc]
 
 
 def _touching(connection: Any) -> Any:

@@ -58,9 +58,9 @@ def set_up(loglevel: int | None = None, logfile: str | None = None, **_: Any) ->
 
 
 def _handler(logfile: str | None) -> logging.Handler:
-    return (
-        logging.handlers.WatchedFileHandler(logfile, encoding="utf-8") if logfile else logging.StreamHandler(sys.stderr)
-    )
+    if logfile:
+        return logging.handlers.WatchedFileHandler(logfile, encoding="utf-8", errors="backslashreplace")
+    return logging.StreamHandler(sys.stderr)
 
 
 def known_secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
@@ -125,8 +125,9 @@ def _add_task(_: Any, __: str, line: EventDict) -> EventDict:
     task = get_current_task()
     if task is not None and task.request.id:
         line["task"], line["task_name"] = task.request.id, task.name
-        if task.name == JOB and task.request.args:
-            line.setdefault("session", str(task.request.args[0]))
+        if task.name == JOB:
+            named = [*(task.request.args or ()), (task.request.kwargs or {}).get("session_id")]
+            line.setdefault("session", str(named[0]))
     return line
 
 

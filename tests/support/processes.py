@@ -1,6 +1,9 @@
 """Real processes of the product: workers, beat, Flower, the command. Ended by their own process group, never by name."""
 
+import ast
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tests.support.servers import dies_with_us
 
@@ -76,8 +80,9 @@ def celery(*arguments: str) -> list[str]:
 
 @contextmanager
 def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Iterator[Process]:
+    # At debug, because only there are the outcomes told of jobs that had nothing to do.
     command = celery(
-        "worker", "--without-mingle", "--without-gossip", "-l", "info", "-n", f"{log.stem}@test", *arguments
+        "worker", "--without-mingle", "--without-gossip", "-l", "debug", "-n", f"{log.stem}@test", *arguments
     )
     with process(command, environ, log) as worker:
         worker.wait_for_log(" ready.")
@@ -96,6 +101,17 @@ def run(
         timeout=timeout_seconds,
         stdin=subprocess.DEVNULL,
     )
+
+
+def log_lines(log: str) -> list[dict[str, Any]]:
+    """Return the events of a log in JSON; what Celery prints at its start is none."""
+    return [json.loads(line) for line in log.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def results(log: str) -> list[dict[str, Any]]:
+    """Return what Celery says in a worker's log that the jobs returned."""
+    found = re.findall(r"Task mneme\.job\[[^]]+\] succeeded in [^:]+: (\{.*?\})\"", log)
+    return [ast.literal_eval(text) for text in found]
 
 
 def mneme(*arguments: str) -> list[str]:

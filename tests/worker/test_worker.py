@@ -1,7 +1,6 @@
 """Real workers and a real beat: killed, frozen, cut off, and with an emptied broker."""
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -16,18 +15,12 @@ from models import load_settings
 from tasks.broker import get_producer, publish
 from tests.support import model_server as says
 from tests.support.model_server import Call, ModelServer
-from tests.support.processes import celery, celery_worker, process, run, wait_until
+from tests.support.processes import celery, celery_worker, process, results, run, wait_until
 from tests.support.snapshots import active, all_runs, content, write
 
 
 def folded(engine: Engine, session_id: str = "s") -> Callable[[], bool]:
     return lambda: [n.level for n in active(engine, session_id)] == [2]
-
-
-def results(log: str) -> list[dict[str, Any]]:
-    """Return what Celery says that the jobs returned."""
-    found = re.findall(r"Task mneme\.job\[[^]]+\] succeeded in [^:]+: (\{.*\})", log)
-    return [json.loads(text.replace("'", '"').replace("None", "null")) for text in found]
 
 
 # Without beat: what these tests show does not rest on the sweep.
@@ -193,7 +186,7 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_when_it_wakes(
             wait_until(lambda: results(one.log) or "raised" in one.log)
         # Whatever its call had brought: nothing was written, and nothing is said to have been.
         assert all(result["outcome"] == "lost_lease" for result in results(one.log))
-        told = [line for line in one.log.splitlines() if "lease lost" in line or "outcome=lost_lease" in line]
+        told = [line for line in one.log.splitlines() if '"lease lost' in line or '"outcome": "lost_lease"' in line]
         assert len(told) == 1
         assert str(all_runs(engine, "s")[0].id) in told[0]
     assert [n.content for n in active(engine, "s")] == ["By call 2."]
@@ -224,7 +217,7 @@ def test_a_failed_fold_is_a_failure_with_a_reason_and_no_traceback(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = says.fails(401)
-    with celery_worker(worker_environ, tmp_path / "worker.log", "-l", "debug") as worker:
+    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
         publish(load_settings(worker_environ), "s")
         worker.wait_for_log("raised expected")
         log = worker.log
@@ -240,7 +233,7 @@ def test_no_conversation_text_in_any_log_at_debug(
     write(engine, "s", range(5))
     server.answer = says.saves("The summary itself.")
     environ = worker_environ | {"OPENAI_API_KEY": "sk-very-secret", "OPENAI_LOG": "debug"}
-    with celery_worker(environ, tmp_path / "worker.log", "-l", "debug") as worker:
+    with celery_worker(environ, tmp_path / "worker.log") as worker:
         publish(load_settings(worker_environ), "s")
         wait_until(folded(engine))
         log = worker.log
