@@ -288,6 +288,8 @@ LAST_FAILURE = text("""
 
 NOTE_SWEEP = text("update mneme.service_state set swept_at = clock_timestamp(), swept_by = :worker")
 
+NOTE_RESCUED = text("update mneme.service_state set rescued = rescued + :sessions")
+
 EXPIRE_MANY = text("""
     update mneme.compaction_runs
        set state = 'expired', crashes = crashes + 1, finished_at = clock_timestamp(), retry_at = clock_timestamp()

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Row
 
 from models import status_sql as sql
 from models.breaker import Server
+from models.presence import WorkerSeen, workers_seen
 from models.settings import NO_CAPS, MnemeSettings, SpendSettings
 
 
@@ -89,6 +90,9 @@ class Spent:
 class Service:
     """The service as a whole.
 
+    ``schema`` is the revision of the database's schema, ``rescued`` how many sessions sweeps enqueued of which no message had
+    told: the sign of lost messages, and of main apps that send none.
+
     ``paused`` is whether everything is, ``paused_sessions`` how many are by themselves; ``swept_seconds`` for how long no
     worker has swept at beat's word (None: none ever did), ``swept_by`` which one did; ``examined_seconds`` for how long the
     doctor has not examined the rows (None: it never did), beside what it found then.
@@ -101,6 +105,8 @@ class Service:
     examined_seconds: float | None = None
     broken_rules: tuple[str, ...] = ()
     violations: int = 0
+    schema: str = ""
+    rescued: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,7 @@ class Status:
     breakers: tuple[Breaker, ...] = ()
     spent: Spent = Spent()
     service: Service = Service()
+    workers: tuple[WorkerSeen, ...] = ()
 
 
 def read_status(
@@ -159,6 +166,7 @@ def read_status(
         breakers=tuple(Breaker(**row._mapping) for row in connection.execute(sql.BREAKERS, server.key)),
         spent=Spent(**connection.execute(sql.SPENT).one()._mapping),
         service=_service(connection.execute(sql.SERVICE).one_or_none()),
+        workers=workers_seen(connection),
     )
 
 

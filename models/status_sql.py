@@ -92,7 +92,8 @@ SERVICE = text("""
     select paused_at is not null as paused, swept_by, broken_rules, violations,
            extract(epoch from clock_timestamp() - examined_at)::float8 as examined_seconds,
            extract(epoch from clock_timestamp() - swept_at)::float8 as swept_seconds,
-           (select count(*) from mneme.sessions where paused_at is not null) as paused_sessions
+           (select count(*) from mneme.sessions where paused_at is not null) as paused_sessions,
+           (select version_num from mneme.alembic_version) as schema, rescued
       from mneme.service_state
 """)
 

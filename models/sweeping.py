@@ -20,10 +20,11 @@ POSTPONE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Taken:
-    """A session that this sweep, and no other, is to enqueue."""
+    """A session that this sweep, and no other, is to enqueue; ``retry`` when a run of it was to be tried again by now."""
 
     session_id: str
     taken_at: datetime
+    retry: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ def expire_leases(connection: Connection, most: int) -> int:
 def note_sweep(connection: Connection, worker: str) -> None:
     """Note that a worker sweeps: its message came from beat through the broker, so all three are alive."""
     connection.execute(sql.NOTE_SWEEP, {"worker": worker})
+
+
+def note_rescued(connection: Connection, sessions: int) -> None:
+    """Count sessions that were enqueued and of which no message had told."""
+    connection.execute(sql.NOTE_RESCUED, {"sessions": sessions})
 
 
 def unmark_if_time(connection: Connection, mneme: MnemeSettings, schedules: ScheduleSettings) -> int | None:
@@ -113,7 +119,8 @@ def sweep_once(
     free = free[:room]
     rows = connection.execute(sql.TAKE_SESSIONS, {"session_ids": free, "requeue_seconds": schedules.requeue_seconds})
     at = {row.id: row.enqueued_at for row in rows}
-    taken = [Taken(sid, at[sid]) for sid in free if sid in at]
+    again = {row.session_id for row in retries}
+    taken = [Taken(sid, at[sid], retry=sid in again) for sid in free if sid in at]
     full = len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch
     return Swept(taken, marked, more=full and not probing)
 

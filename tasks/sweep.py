@@ -10,7 +10,7 @@ from models.breaker import server_of
 from models.engine import get_engine, in_transaction, transaction
 from models.errors import BrokerError, StorageError
 from models.settings import Settings, get_settings
-from models.sweeping import Swept, Taken, expire_leases, give_back, note_sweep, sweep_once, unmark_if_time
+from models.sweeping import Swept, Taken, expire_leases, give_back, note_rescued, note_sweep, sweep_once, unmark_if_time
 from tasks.broker import publish, queue_length
 from tasks.events import Event
 
@@ -53,15 +53,18 @@ def sweep(settings: Settings | None = None, engine: Engine | None = None, *, by:
         in_transaction(engine, lambda connection: note_sweep(connection, by))
     expired = in_transaction(engine, lambda connection: expire_leases(connection, settings.schedules.sweep_batch))
     unmarked = _count_everything(settings, engine)
-    enqueued = marked = 0
+    enqueued = marked = rescued = 0
     room = _room(settings)
     more = True
     while more and time.monotonic() < until:
         swept = _round(settings, engine, room - enqueued)
         published = _publish(settings, engine, swept.taken)
         enqueued += published
+        rescued += sum(not session.retry for session in swept.taken[:published])
         marked += swept.marked
         more = swept.more and published == len(swept.taken) and (published > 0 or swept.marked > 0)
+    if rescued:
+        in_transaction(engine, lambda connection: note_rescued(connection, rescued))
     if expired or enqueued:
         logger.info(Event("sweep", expired=expired, enqueued=enqueued, marked=marked))
     return SweepReport(expired, enqueued, marked, unmarked)

@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from models.doctor import diagnose
 from models.engine import get_engine, in_transaction
+from models.presence import forget_gone
 from models.settings import Settings, get_settings
 from models.upkeep import BEGINNING, Place, forget_runs, note_examination, take_examination
 from tasks.events import Event
@@ -14,6 +15,7 @@ from tasks.events import Event
 logger = logging.getLogger("mneme.upkeep")
 
 PAGE = 500
+_GONE_SECONDS = 86_400.0
 _ROUND_SECONDS = 60.0
 """A worker that is asked to stop lets its task finish, so a task must have an end."""
 
@@ -34,6 +36,7 @@ def retention(settings: Settings | None = None, engine: Engine | None = None) ->
         after = place
         some, place = in_transaction(engine, lambda connection: forget_runs(connection, seconds, after, PAGE))  # noqa: B023
         forgotten += some
+    in_transaction(engine, lambda connection: forget_gone(connection, _GONE_SECONDS))
     if forgotten:
         logger.info(Event("retention", forgotten=forgotten))
     return {"forgotten": forgotten}

@@ -40,7 +40,7 @@ def shared_database(postgres: Postgres) -> str:
 _EMPTY = """
     select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
     truncate mneme.sessions, mneme.messages, mneme.message_parts, mneme.summary_nodes, mneme.summary_edges,
-             mneme.compaction_runs, mneme.sweep_state, mneme.breakers, mneme.service_state;
+             mneme.compaction_runs, mneme.sweep_state, mneme.breakers, mneme.service_state, mneme.workers;
     insert into mneme.sweep_state default values;
     insert into mneme.service_state default values
 """

@@ -19,16 +19,20 @@ from tasks.prompt import input_budget
 from worker import logs
 from worker.alive import Alive, check_liveness_file
 from worker.exits import or_exit
+from worker.presence import Presence
 
 logger = logging.getLogger("mneme.worker")
 
 LET_GO_SECONDS = 5.0
+_presence = Presence()
 
 
 def connect(app: Celery) -> None:
     """Have Celery call the functions below."""
     signals.celeryd_init.connect(_starting, weak=False)
     signals.beat_init.connect(_beat_starting, weak=False)
+    signals.worker_ready.connect(_ready, weak=False)
+    signals.worker_shutdown.connect(_ended, weak=False)
     app.steps["worker"].update((LetGo, Alive))
 
 
@@ -63,6 +67,14 @@ def _starting(**_: Any) -> None:
     logs.set_up()
     or_exit(check_liveness_file)
     or_exit(lambda: check_worker(get_settings()))
+
+
+def _ready(**_: Any) -> None:
+    _presence.begin()
+
+
+def _ended(**_: Any) -> None:
+    _presence.end()
 
 
 def _beat_starting(**_: Any) -> None:
@@ -103,5 +115,6 @@ def _let_go() -> None:
     except StorageError as error:
         logger.warning("running folds could not be released, their leases will pass: %s", error)
     cut_off = cut_off_calls()
+    _presence.end()
     if released or cut_off:
         logger.warning(Event("cold shutdown, running folds are let go", released=released, cut_off_calls=cut_off))

@@ -2,8 +2,10 @@
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +15,13 @@ from sqlalchemy import Engine, text
 from models import ConfigurationFailure, load_settings, transaction
 from models.breaker import Server, note_failure, server_of
 from models.claims import Reviewed
+from models.migrate import known_revisions
 from models.runs import Claim
 from models.settings import MnemeSettings, Settings
+from tasks.upkeep import retention
 from tests.models.test_claims import decline, expire, fail, try_claim
 from tests.support.broker import enqueued
-from tests.support.processes import mneme, run
+from tests.support.processes import celery_worker, mneme, run, wait_until
 from tests.support.snapshots import active, all_runs, node, write
 
 
@@ -58,6 +62,7 @@ def crash(engine: Engine, session_id: str, times: int, scalar: Callable[..., Any
 
 def test_an_idle_system(status: Callable[[], str], broker: redis.Redis, scalar: Callable[..., Any]) -> None:
     scalar("update mneme.service_state set swept_at = now() - interval '5 s', swept_by = 'host:1:ab'")
+    scalar("insert into mneme.workers values ('host:1:ab', '0.1.0', 8)")
     assert re.sub(r"\d+ s ago", "some s ago", status()).splitlines() == [
         "due         0 sessions",
         "running     0 folds",
@@ -68,14 +73,19 @@ def test_an_idle_system(status: Callable[[], str], broker: redis.Redis, scalar: 
         "last hour   0 folds, 0 + 0 tokens",
         "last day    0 folds, 0 + 0 tokens",
         "doctor      not yet sent for",
+        "workers     1 alive, 8 folds at once",
         "swept       some s ago, by host:1:ab",
         "queue       0 messages",
+        f"schema      {known_revisions()[-1]}",
     ]
 
 
 def test_beat_broker_and_workers_are_told_apart(
     environ: dict[str, str], status: Callable[[], str], broker: redis.Redis, scalar: Callable[..., Any]
 ) -> None:
+    told = status()
+    assert "workers     0 alive\nswept       never\nqueue       0 messages\n            -> no worker is there: " in told
+    scalar("insert into mneme.workers values ('host:1:ab', '0.1.0', 8)")
     told = status()
     assert "swept       never\nqueue       0 messages\n            -> no sweep is sent: celery -A worker beat" in told
     scalar("update mneme.service_state set swept_at = now() - interval '1 min', swept_by = 'host:1:ab'")
@@ -95,6 +105,36 @@ def test_beat_broker_and_workers_are_told_apart(
     assert "-> see that the broker answers at REDIS_URL" in down.stdout
     unset = run(mneme("status", "--json"), {"DATABASE_URL": environ["DATABASE_URL"]})
     assert json.loads(unset.stdout)["queue"] == {"messages": None, "error": "broker.url is not set here"}
+
+
+def test_workers_that_are_there_gone_and_ended(
+    environ: dict[str, str], status: Callable[[], str], broker: redis.Redis, scalar: Callable[..., Any], tmp_path: Path
+) -> None:
+    def alive(count: int) -> bool:
+        return f"workers     {count} alive" in status()
+
+    with celery_worker(environ | {"MNEME_WORKER__CONCURRENCY": "3"}, tmp_path / "one.log") as one:
+        wait_until(lambda: alive(1))
+        assert "workers     1 alive, 3 folds at once\n" in status()
+        with celery_worker(environ, tmp_path / "two.log"):
+            wait_until(lambda: "workers     2 alive, 11 folds at once\n" in status())
+        # The second ended as it should, the first is killed.
+        wait_until(lambda: alive(1))
+        one.send(signal.SIGKILL)
+        one.popen.wait()
+    assert alive(1)  # nobody can know yet
+    scalar("update mneme.workers set seen_at = now() - interval '20 min'")
+    told = status()
+    assert re.search(
+        r"workers     0 alive\n +\S+:\d+:\w+ was killed or cut off, last seen 20 min ago\n +-> what they", told
+    )
+    scalar("update mneme.service_state set examining_at = now()")
+    scalar("update mneme.workers set seen_at = now() - interval '25 h'")
+    assert retention(load_settings(environ)) == {"forgotten": 0}
+    assert "was killed" not in status()
+    # A rolling upgrade is seen as one.
+    scalar("insert into mneme.workers values ('a', '0.1.0', 8), ('b', '0.2.0', 8)")
+    assert "workers     2 alive, 16 folds at once, of releases 0.1.0, 0.2.0\n" in status()
 
 
 def test_what_waits_and_what_holds_it(

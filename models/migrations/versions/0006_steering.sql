@@ -5,12 +5,22 @@ create table mneme.service_state (
     paused_at      timestamptz,
     swept_at       timestamptz,
     swept_by       text,
+    rescued        bigint not null default 0,                               -- sessions that sweeps found and no message had told of
     examining_at   timestamptz,                                             -- when the doctor was last sent for
     examined_at    timestamptz,                                             -- when it last had judged every rule
     broken_rules   text[],
     violations     bigint
 );
 insert into mneme.service_state default values;
+
+-- Which workers are there. A worker writes its row a few times a minute, and deletes it when it ends; one that was killed leaves it.
+create table mneme.workers (
+    name           text primary key,
+    release        text not null,
+    slots          integer not null,
+    started_at     timestamptz not null default clock_timestamp(),
+    seen_at        timestamptz not null default clock_timestamp()
+);
 
 -- What tokens were spent lately, for the caps.
 create index compaction_runs_spent on mneme.compaction_runs (finished_at) include (prompt_tokens, completion_tokens)
