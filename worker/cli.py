@@ -11,6 +11,7 @@ from worker.commands.enqueueing import enqueue, sweep
 from worker.commands.importing import import_file
 from worker.commands.listing import runs, sessions
 from worker.commands.memory import memory
+from worker.commands.metrics import metrics
 from worker.commands.repair import repair
 from worker.commands.retry import retry
 from worker.commands.show import show
@@ -47,8 +48,8 @@ def main() -> None:
 
 
 for command in (
-    cancel, config, demo, doctor, enqueue, import_file, memory, pause, repair, resume, retry, runs, sessions, show, status,
-    sweep, tree, up,
+    cancel, config, demo, doctor, enqueue, import_file, memory, metrics, pause, repair, resume, retry, runs, sessions, show,
+    status, sweep, tree, up,
 ):  # fmt: skip
     main.add_command(command)
 
