@@ -73,6 +73,7 @@ def test_what_stands_now(
     scalar("update mneme.summary_nodes set created_at = created_at - interval '1 h' where session_id = 'due'")
     scalar("update mneme.sessions set paused_at = now() where id = 'paused'")
     fail(engine, must_claim(engine, "failed"), "transient")
+    scalar("update mneme.compaction_runs set retry_at = now() + interval '9 min' where state = 'failed'")
     (loose,) = write(engine, "loose", [1])
     scalar(
         "update mneme.summary_nodes set dismissed_at = now(), dismissed_reason = 'content' where id = :i", i=loose.id
