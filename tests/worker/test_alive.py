@@ -1,0 +1,77 @@
+"""The liveness file: it proves that the loop turns, of worker and beat, and says nothing of Postgres or the broker."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support.broker import own_redis
+from tests.support.processes import celery, celery_worker, process, run, wait_until
+
+PROBE = "find {} -mmin -2 | grep -q ."
+
+
+def age(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def touched_again(path: Path, within_seconds: float) -> None:
+    wait_until(path.exists, 60, f"{path} to be made")
+    before = path.stat().st_mtime
+    wait_until(lambda: path.stat().st_mtime > before, within_seconds, f"{path} to be touched")
+
+
+def alive(environ: dict[str, str], path: Path) -> dict[str, str]:
+    return environ | {"MNEME_WORKER__LIVENESS_FILE": str(path)}
+
+
+def probe(path: Path) -> int:
+    return run(["sh", "-c", PROBE.format(path)], {}).returncode
+
+
+def test_a_worker_is_alive_while_its_loop_turns(environ: dict[str, str], broker: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "alive"
+    assert probe(path) != 0
+    # Postgres is away: to end the worker would not bring it back.
+    away = environ | {"DATABASE_URL": "postgresql://u@127.0.0.1:1/d"}
+    with celery_worker(alive(away, path), tmp_path / "worker.log") as worker:
+        touched_again(path, 15)
+        assert probe(path) == 0
+        worker.send(signal.SIGSTOP)
+        time.sleep(7)
+        assert age(path) > 6
+        os.utime(path, (time.time() - 180,) * 2)
+        assert probe(path) != 0
+        worker.send(signal.SIGCONT)
+        touched_again(path, 15)
+
+
+@pytest.mark.parametrize("role", ["worker", "beat"])
+def test_what_waits_for_its_broker_is_alive(environ: dict[str, str], tmp_path: Path, role: str) -> None:
+    path = tmp_path / "alive"
+    with own_redis(tmp_path / "redis.log") as own:
+        waiting = alive(environ | {"REDIS_URL": own.url, "MNEME_SCHEDULES__SWEEP_SECONDS": "1"}, path)
+        with process(celery(role, "-l", "info"), waiting, tmp_path / "log") as running:
+            running.wait_for_log("ready." if role == "worker" else "beat: Starting")
+            touched_again(path, 15)
+            own.server.send(signal.SIGKILL)
+            for _ in range(3):
+                touched_again(path, 60)
+            assert running.popen.poll() is None
+    with process(celery(role, "-l", "info"), waiting, tmp_path / "log2") as running:  # now it is away from the start
+        for _ in range(3):
+            touched_again(path, 60)
+        assert running.popen.poll() is None
+
+
+@pytest.mark.parametrize("role", ["worker", "beat"])
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(
+    environ: dict[str, str], broker: redis.Redis, role: str
+) -> None:
+    done = run(celery(role), alive(environ, Path("/proc/alive")))
+    assert done.returncode == 2
+    assert "mneme: worker.liveness_file: /proc/alive: it cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
