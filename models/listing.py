@@ -73,3 +73,9 @@ def list_runs(connection: Connection, session_id: str | None, most: int) -> list
     statement = sql.RUNS if session_id is None else sql.RUNS_OF_SESSION
     which = {"most": most} if session_id is None else {"most": most, "session_id": session_id}
     return [ListedRun(**row._mapping) for row in connection.execute(statement, which)]
+
+
+def due_sessions(connection: Connection, settings: MnemeSettings) -> list[str]:
+    """Return every session with enough to fold, held or not, the one that became due first, first."""
+    which = {"threshold": settings.l2_snapshot_threshold, "max_level": settings.max_level}
+    return list(connection.execute(sql.DUE_SESSIONS, which).scalars())

@@ -71,3 +71,13 @@ RUNS = text(f"""
         (select {_RUN} from mneme.compaction_runs r where r.finished_at is not null order by r.finished_at desc limit :most)
     ) as found order by finished_at desc nulls first, started_at desc limit :most
 """)
+
+# Every session with enough to fold at some level, the one that became due first, first. Held or not: a claim knows that better.
+DUE_SESSIONS = text(f"""
+    select session_id from (
+        select n.session_id, (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
+          from mneme.summary_nodes n
+         where {UNCOVERED} and n.level < :max_level
+         group by n.session_id, n.level having count(*) >= :threshold) as due
+     group by session_id order by min(due_since), session_id
+""")

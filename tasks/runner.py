@@ -66,6 +66,11 @@ class L2Runner:
         self._prompt = prompt.load_prompt(self._settings)
         self._usage = Usage()
 
+    @property
+    def usage(self) -> Usage:
+        """What the last run took, whether it succeeded or failed."""
+        return self._usage
+
     def call(self) -> str | None:
         """Make one fold.
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from worker.commands.backfill import backfill
 from worker.commands.config import config
 from worker.commands.demo import demo
 from worker.commands.doctor import doctor
@@ -48,8 +49,8 @@ def main() -> None:
 
 
 for command in (
-    cancel, config, demo, doctor, enqueue, import_file, memory, metrics, pause, repair, resume, retry, runs, sessions, show,
-    status, sweep, tree, up,
+    backfill, cancel, config, demo, doctor, enqueue, import_file, memory, metrics, pause, repair, resume, retry, runs, sessions,
+    show, status, sweep, tree, up,
 ):  # fmt: skip
     main.add_command(command)
 

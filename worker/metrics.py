@@ -37,7 +37,7 @@ class Counters:
     """What happened since this process began."""
 
     def __init__(self, settings: Settings) -> None:
-        disable_created_metrics()  # a second series for each, of which the first one's start already tells
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, of which the first one's start already tells
         registry = self.registry = CollectorRegistry()
         self._settings = settings
         self._runs = Counter("mneme_runs", "Runs that ended.", ["state", "kind", "work"], registry=registry)
