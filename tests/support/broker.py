@@ -47,7 +47,7 @@ class OwnRedis:
 
 
 @contextmanager
-def own_redis(log: Path) -> Iterator[OwnRedis]:
+def own_redis(log: Path, password: str | None = None) -> Iterator[OwnRedis]:
     port = free_port()
     command = [
         redis_program(),
@@ -57,14 +57,15 @@ def own_redis(log: Path) -> Iterator[OwnRedis]:
         "",
         "--dir",
         str(log.parent),
+        *(["--requirepass", password] if password else []),
     ]
     with process(command, {}, log) as server:
-        wait_until(lambda: _answers(port))
-        yield OwnRedis(f"redis://127.0.0.1:{port}/0", server)
+        wait_until(lambda: _answers(port, password))
+        yield OwnRedis(f"redis://{f':{password}@' if password else ''}127.0.0.1:{port}/0", server)
 
 
-def _answers(port: int) -> bool:
-    client = redis.Redis(port=port)
+def _answers(port: int, password: str | None) -> bool:
+    client = redis.Redis(port=port, password=password)
     try:
         return bool(client.ping())
     except redis.ConnectionError:
