@@ -68,6 +68,10 @@ def test_the_command_explains_itself(arguments: list[str]) -> None:
     done = run(mneme(*arguments), {})
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b[" not in done.stdout
+    if arguments[0] in COMMANDS:
+        assert "\n  Examples:\n\n    " in done.stdout
+    if arguments == ["--help"]:
+        assert "...\n" not in done.stdout.split("Commands:")[1]  # nothing that it says of a command is cut
 
 
 def test_the_command_starts_without_what_only_its_actions_need() -> None:

@@ -55,9 +55,14 @@ for command in (
     main.add_command(command)
 
 
-@main.command()
+@main.command(short_help="Bring the schema up to date.")
 def migrate() -> None:
-    """Bring the schema "mneme" in the database up to date. Safe to run again, and from several places at once."""
+    """Bring the schema "mneme" in the database up to date. Safe to run again, and from several places at once.
+
+    Examples:
+
+      mneme migrate
+    """
     from models.migrate import migrate as bring_up_to_date
 
     before, after = or_exit(lambda: bring_up_to_date(_engine()))
@@ -66,10 +71,15 @@ def migrate() -> None:
     )
 
 
-@main.command()
+@main.command(short_help="Let the role of a main app write and read.")
 @click.argument("role")
 def grant(role: str) -> None:
-    """Let the database role ROLE of a main app write snapshots, append messages and read memory."""
+    """Let the database role ROLE of a main app write snapshots, append messages and read memory.
+
+    Examples:
+
+      mneme grant app
+    """
     from models.migrate import grant as give_rights
 
     or_exit(lambda: give_rights(_engine(), role))

@@ -210,3 +210,24 @@ def test_wrong_usage(command: Callable[..., Any], arguments: list[str], code: in
     assert (ended.returncode, ended.stdout) == (code, "")
     assert said in ended.stderr
     assert not re.search("Traceback", ended.stderr)
+
+
+def test_programs_are_told_in_json(
+    engine: Engine, environ: dict[str, str], broker: redis.Redis, scalar: Callable[..., Any]
+) -> None:
+    write(engine, "s", range(5))
+
+    def told(*arguments: str) -> Any:
+        done = run(mneme(*arguments, "--json"), environ)
+        assert (done.returncode, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    assert told("pause", "s") == {"session_id": "s", "paused": True}
+    assert told("resume", "s") == {
+        "session_id": "s", "paused": False, "told": ["session s is resumed", "it is due, and enqueued"],
+    }  # fmt: skip
+    assert told("pause", "--all") == {"session_id": None, "paused": True}
+    assert told("resume", "--all")["paused"] is False
+    assert told("enqueue", "s") == [{"session_id": "s", "enqueued": True, "uncovered": 5, "due": True}]
+    unknown = run(mneme("enqueue", "s", "no such", "--json"), environ)
+    assert (unknown.returncode, len(json.loads(unknown.stdout))) == (1, 1)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TELL_EVERY_SECONDS = 10.0
 
 
-@click.command()
+@click.command(short_help="Fold what is due now, in this process.")
 @click.argument("session_ids", metavar="[SESSION]...", nargs=-1)
 @click.option(
     "--concurrency", default=4, show_default=True, type=click.IntRange(1, 1000), help="So many folds at once."

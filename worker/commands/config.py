@@ -14,13 +14,19 @@ if TYPE_CHECKING:
     from models.settings import Effective
 
 
-@click.command()
+@click.command(short_help="Every setting in effect, and where it came from.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects: section, key, value, source.")
 def config(as_json: bool) -> None:
     """Show every setting as it is in effect, and where it came from: a variable, a file, or the default.
 
     Passwords in URLs and the values of headers are not shown. Exit code 2 when the settings are wrong. Workers have their
     own environment: run it there.
+
+    Examples:
+
+      mneme config
+
+      mneme config --json | jq '.[] | select(.source != "default")'
     """
     from models.settings import effective_settings
 

@@ -27,13 +27,19 @@ Next:
   MNEME_LLM__MODEL=... OPENAI_API_KEY=... {mneme} demo     the same by a model instead of the extract"""
 
 
-@click.command()
+@click.command(short_help="Fold a sample session before your eyes.")
 def demo() -> None:
     """Fold a sample session before your eyes, on servers that are gone afterwards.
 
     Starts Postgres, Redis and a worker in a temporary directory, writes 32 snapshots of an agent's project, waits for
     the folds and shows what became of the session. No database of yours is touched. With a model and its key in the
     settings (MNEME_LLM__MODEL, OPENAI_API_KEY) that model folds, else the extract.
+
+    Examples:
+
+      mneme demo
+
+      MNEME_LLM__MODEL=gpt-4.1-mini mneme demo
     """
     or_exit(_demo)
 

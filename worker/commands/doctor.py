@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from models.doctor import Finding
 
 
-@click.command()
+@click.command(short_help="Check every row against the rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: clean, and rules with what was found of each.")
 def doctor(as_json: bool) -> None:
     """Check every row against the rules of mneme: whether anything was lost, or folded twice, or waits unseen.
@@ -21,6 +21,12 @@ def doctor(as_json: bool) -> None:
     Each rule is shown as "ok", as "by the schema" where no row can break it, or with the number of violations and the first
     ids, what that means and what to do. Exit code 1 when any is broken. It reads one state of the database and writes
     nothing, so workers may go on; it shows no text of a conversation.
+
+    Examples:
+
+      mneme doctor
+
+      mneme doctor --json | jq '.rules[] | select(.violations > 0)'
     """
     try:
         findings = or_exit(_diagnose)

@@ -13,15 +13,27 @@ if TYPE_CHECKING:
     from tasks.sweep import SweepReport
 
 
-@click.command()
+@click.command(short_help="Put jobs onto the queue.")
 @click.argument("session_ids", metavar="SESSION...", nargs=-1, required=True)
-def enqueue(session_ids: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects: session_id, enqueued, uncovered, due.")
+def enqueue(session_ids: tuple[str, ...], as_json: bool) -> None:
     """Put a job for each SESSION onto the queue, whether it is due or not: a worker counts for itself.
 
     Exit code 1 when the broker did not take them all, or a session does not exist.
+
+    Examples:
+
+      mneme enqueue chat-42 chat-43
     """
     counts, unknown, published = or_exit(lambda: _enqueue(list(session_ids)))
-    for position, counted in enumerate(counts):
+    if as_json:
+        told = [
+            {"session_id": counted.session_id, "enqueued": position < published, "uncovered": counted.uncovered,
+             "due": counted.due}
+            for position, counted in enumerate(counts)
+        ]  # fmt: skip
+        click.echo(json.dumps(told))
+    for position, counted in enumerate(counts if not as_json else ()):
         state = "due" if counted.due else "not due yet"
         sent = "enqueued" if position < published else "NOT enqueued: the broker took no more"
         click.echo(encodable(f"session {visible(counted.session_id)}: {sent}; {counted.uncovered} nodes wait, {state}"))
@@ -31,12 +43,16 @@ def enqueue(session_ids: tuple[str, ...]) -> None:
         raise SystemExit(NEGATIVE)
 
 
-@click.command()
+@click.command(short_help="Find in the rows what is due, now.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: expired, enqueued, marked, unmarked.")
 def sweep(as_json: bool) -> None:
     """Do now what beat has a worker do every schedules.sweep_seconds: close dead leases, and enqueue what is due.
 
     Harmless beside the sweep of the workers.
+
+    Examples:
+
+      mneme sweep
     """
     report = or_exit(_sweep)
     if as_json:

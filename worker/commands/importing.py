@@ -47,7 +47,7 @@ class _Sum:
         return f"{self.written:,} written, {self.already_there:,} already there, {self.refused:,} refused"
 
 
-@click.command("import")
+@click.command("import", short_help="Write snapshots from a file of JSON lines.")
 @click.argument("file", metavar="FILE.jsonl", type=click.File("rb"))
 @click.option("--json", "as_json", is_flag=True, help="Print one object: written, already_there, refused, enqueued.")
 def import_file(file: BinaryIO, as_json: bool) -> None:
@@ -56,6 +56,12 @@ def import_file(file: BinaryIO, as_json: bool) -> None:
     Keys: session_id, span_start, span_end, content; if known, started_at and ended_at (ISO 8601 with a zone) and
     token_count. What is already there is left as it is, so an import that was interrupted continues when it is run again.
     Lines that cannot be imported are named on standard error, the others are imported, and the exit code is 1.
+
+    Examples:
+
+      mneme import snapshots.jsonl
+
+      zcat snapshots.jsonl.gz | mneme import -
     """
     total = _Sum()
     try:

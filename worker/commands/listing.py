@@ -17,7 +17,7 @@ _LIMIT = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(short_help="Sessions, those that need attention first.")
 @_LIMIT
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects; the keys are those of ListedSession.")
 def sessions(most: int, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def sessions(most: int, as_json: bool) -> None:
         click.echo(encodable(line))
 
 
-@click.command()
+@click.command(short_help="Attempts to fold, the newest first.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @_LIMIT
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects; the keys are those of ListedRun.")

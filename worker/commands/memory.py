@@ -9,7 +9,7 @@ from worker.exits import NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
 
-@click.command()
+@click.command(short_help="What an agent should carry of a session.")
 @click.argument("session_id", metavar="SESSION")
 @click.option(
     "--budget", "token_budget", metavar="N", required=True, type=click.IntRange(0, 2**31 - 1),
@@ -22,6 +22,10 @@ def memory(session_id: str, token_budget: int, as_json: bool) -> None:
     Long-term memory gets mneme.l2_budget_fraction (0.05) of the N tokens, recent memory mneme.l1_budget_fraction (0.15); each
     holds at least its newest node, even where that alone takes more. On a terminal,
     control characters in the text are shown as escapes; into a file or a pipe it goes as it is.
+
+    Examples:
+
+      mneme memory chat-42 --budget 100000
     """
     told = or_exit(lambda: _read(session_id, token_budget))
     if told is None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-@click.command()
+@click.command(short_help="Serve metrics for Prometheus.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all of them."
 )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tasks.repair import Outcome, RepairReport, Told
 
 
-@click.command()
+@click.command(short_help="Redo extracts in place of a model's answer.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one object: redone, stopped, and other outcomes.")
 def repair(session_id: str | None, as_json: bool) -> None:

@@ -29,7 +29,7 @@ class _Sum:
     breakers: int = 0
 
 
-@click.command()
+@click.command(short_help="Try again now what waits or was given up.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--all", "every", is_flag=True, help="Every session that waits for a later attempt or was given up.")
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MADE = {1: "", 2: ", by the aggressive prompt", 3: ", an extract"}
 
 
-@click.command()
+@click.command(short_help="One node with its text, lineage and run.")
 @click.argument("node_id", metavar="NODE")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one object: node (with content), parents, successors, run."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from models.status import Status
 
 
-@click.command()
+@click.command(short_help="What waits, runs, is stuck, and the remedies.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object; the keys are those of models.status.Status.")
 def status(as_json: bool) -> None:
     """Show what waits to be folded, what runs, what is held back and by what, and what was given up.

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
-@click.command()
+@click.command(short_help="Let nothing be folded, of a session or of all.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--all", "every", is_flag=True, help="Every session, those that do not exist yet included.")
-def pause(session_id: str | None, every: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one object: session_id (null: all), paused.")
+def pause(session_id: str | None, every: bool, as_json: bool) -> None:
     """Let no fold of SESSION begin, or with --all none at all, until it is resumed.
 
     Every worker obeys at its next claim; a fold that is running ends as usual (to stop that too: mneme cancel). Snapshots
@@ -35,16 +36,20 @@ def pause(session_id: str | None, every: bool) -> None:
     _one_or_all(session_id, every)
     if not or_exit(lambda: _pause(session_id)):
         _no_such_session(session_id)
+    if as_json:
+        click.echo(json.dumps({"session_id": session_id, "paused": True}))
+        return
     what = "everything is" if session_id is None else f"session {visible(session_id)} is"
     click.echo(
         encodable(f"{what} paused; to go on: mneme resume {'--all' if session_id is None else visible(session_id)}")
     )
 
 
-@click.command()
+@click.command(short_help="Take a pause back.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--all", "every", is_flag=True, help="Take back `pause --all`; sessions paused by themselves stay so.")
-def resume(session_id: str | None, every: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one object: session_id (null: all), paused, told.")
+def resume(session_id: str | None, every: bool, as_json: bool) -> None:
     """Let SESSION be folded again, or with --all everything, and enqueue what is due.
 
     Examples:
@@ -57,11 +62,14 @@ def resume(session_id: str | None, every: bool) -> None:
     told = or_exit(_resume_all if session_id is None else lambda: _resume_one(session_id))
     if told is None:
         _no_such_session(session_id)
+    if as_json:
+        click.echo(json.dumps({"session_id": session_id, "paused": False, "told": told}))
+        return
     for line in told:
         click.echo(encodable(line))
 
 
-@click.command()
+@click.command(short_help="Take a running fold away from its worker.")
 @click.argument("session_id", metavar="SESSION")
 @click.option("--json", "as_json", is_flag=True, help="Print one object: session_id, cancelled.")
 def cancel(session_id: str, as_json: bool) -> None:
@@ -69,6 +77,10 @@ def cancel(session_id: str, as_json: bool) -> None:
 
     The worker's call of the model goes on until it is answered; what it then wants to write is refused. The snapshots stay
     as they are. To go on: mneme resume SESSION.
+
+    Examples:
+
+      mneme cancel chat-42
     """
     cancelled = or_exit(lambda: _cancel(session_id))
     if cancelled is None:

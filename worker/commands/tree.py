@@ -19,7 +19,7 @@ _OPENING, _SHORTEST_OPENING = 60, 16  # characters
 _PLAIN_LINES = ("|-- ", "`-- ", "|   ", "    ")
 
 
-@click.command()
+@click.command(short_help="What a session's memory consists of.")
 @click.argument("session_id", metavar="SESSION")
 @click.option(
     "--depth", metavar="N", type=click.IntRange(1, 16), default=3, show_default=True,
@@ -39,6 +39,12 @@ def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bo
     """Show what SESSION's memory consists of: its active nodes, and below each the nodes it was made from.
 
     A line tells the level, the messages, the dates (UTC), the estimated tokens and the beginning of the node's id.
+
+    Examples:
+
+      mneme tree chat-42
+
+      mneme tree chat-42 --limit 5 --text
     """
     found = or_exit(lambda: _read(session_id, depth, level, most_roots, with_text))
     if found is None:

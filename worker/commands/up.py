@@ -50,7 +50,7 @@ def data_directory(chosen: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-@click.command()
+@click.command(short_help="Start everything on this machine, for local use.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -67,6 +67,12 @@ def up(data: Path | None, tcp: bool) -> None:
     (Django's URL, Node's redis, Docker) there is --tcp.
 
     Example: mneme up --data ~/.mneme
+
+    Examples:
+
+      mneme up
+
+      mneme up --data ./mneme-data --tcp
     """
     or_exit(lambda: _up(data, tcp))
 
