@@ -1,5 +1,8 @@
 """The ``mneme`` command. Heavy imports stand where they are used, so that it starts at once."""
 
+import errno
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,14 +23,20 @@ from worker.commands.status import status
 from worker.commands.steering import cancel, pause, resume
 from worker.commands.tree import tree
 from worker.commands.up import up
-from worker.exits import INTERRUPTED, or_exit
+from worker.exits import INTERRUPTED, NEGATIVE, or_exit
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
 class _Command(click.Group):
-    """Ends on Ctrl-C with the exit code that shells expect, in every command."""
+    """Ends on Ctrl-C with the exit code that shells expect, and on output that cannot be written with one sentence."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program. A standard input that was closed, as services do, is an empty one."""
+        if sys.stdin is None:
+            sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - to the end of the process
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -36,6 +45,15 @@ class _Command(click.Group):
         except KeyboardInterrupt:
             click.echo("mneme: interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            # What could not be written is still in the buffer, and would be tried again at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            click.echo(
+                f"mneme: {error.filename or 'input or output'}: {error.strerror or type(error).__name__}", err=True
+            )
+            raise SystemExit(NEGATIVE) from None
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})

@@ -115,5 +115,7 @@ def check_session_id(session_id: object) -> str:
 
 
 def _check_number(who: str, name: str, number: object, largest: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or not -largest <= number <= largest:
-        raise InvalidInput(f"{who}: {name} must be a whole number of at most {largest}")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise InvalidInput(f"{who}: {name} must be a whole number, not {type(number).__name__}")
+    if not -largest <= number <= largest:
+        raise InvalidInput(f"{who}: {name} must be between {-largest} and {largest}")

@@ -285,3 +285,14 @@ def test_no_file_no_schema_no_database(database: dict[str, str], postgres: Any, 
 def test_an_empty_file(database: dict[str, str], tmp_path: Path) -> None:
     done = run(mneme("import", "-"), database)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 written, 0 already there, 0 refused\n", "")
+
+
+def test_a_closed_input_and_a_full_output_are_told_in_a_sentence(environ: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"session_id": "s", "span_start": 1, "span_end": 2, "content": "Some words."}\n')
+    closed = run(["sh", "-c", 'exec "$0" import - <&-', *mneme()], environ)
+    assert (closed.returncode, closed.stdout) == (0, "0 written, 0 already there, 0 refused\n")
+    for arguments in (["import", str(file)], ["tree", "s"], ["memory", "s", "--budget", "9"], ["status"]):
+        full = run(["sh", "-c", 'exec "$0" "$@" > /dev/full', *mneme(*arguments)], environ)
+        assert (full.returncode, full.stderr.splitlines()[-1]) == (1, "mneme: input or output: No space left on device")
+        assert "Traceback" not in full.stderr

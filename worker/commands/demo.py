@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from worker.commands.tree import render
-from worker.commands.up import Stopped, data_directory, signals_raise
+from worker.commands.up import Stopped, signals_raise
 from worker.exits import INTERRUPTED, or_exit
 from worker.terminal import program_name
 
@@ -50,6 +50,7 @@ def _demo() -> None:
     from models.settings import load_settings
     from models.tree import read_tree
     from worker.demo import SESSION_ID, demo_environ, demo_snapshots, write_and_wait
+    from worker.embedded.directories import data_directory
     from worker.embedded.stack import Stack
 
     snapshots = demo_snapshots()

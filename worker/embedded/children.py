@@ -28,12 +28,13 @@ def not_root() -> User:
 
 @dataclass
 class Child:
-    """One running child; ``stop_signal`` asks it to end by itself."""
+    """One running child; ``stop_signal`` asks it to end by itself, ``log_begins`` is where its part of the log does."""
 
     name: str
     log: Path
     process: subprocess.Popen[bytes]
     stop_signal: signal.Signals
+    log_begins: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -56,6 +57,10 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def said(self) -> bytes:
+        """Return what it has logged so far, without what those before it did."""
+        return self.log.read_bytes()[self.log_begins :]
 
     def last_lines(self, count: int = 5) -> str:
         """Return the end of its log."""
@@ -91,6 +96,7 @@ def start(
         cwd: its working directory, by default ours.
     """
     with log.open("ab") as output:
+        begins = output.tell()
         process = subprocess.Popen(
             command(program, orphan_signal=orphan_signal or stop_signal, user=user),
             stdout=output,
@@ -100,4 +106,4 @@ def start(
             cwd=cwd,
             start_new_session=True,  # Ctrl-C on the terminal is for us alone; we end them in their order
         )
-    return Child(name, log, process, stop_signal)
+    return Child(name, log, process, stop_signal, begins)

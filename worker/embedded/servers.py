@@ -114,22 +114,27 @@ def _initialise(programs: PostgresPrograms, directory: Path, log: Path) -> None:
         return
     if directory.exists() and any(directory.iterdir()):
         raise SettingsError(f"{directory} holds something that is no data of Postgres: choose another data directory")
-    directory.mkdir(mode=0o700, exist_ok=True)
+    # Made elsewhere and moved: what is at its place is whole, whenever we are killed. What a killed one left may still be
+    # in the hands of its initdb, so each has a name of its own.
+    for left in directory.parent.glob(f"{directory.name}.new-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    new = Path(tempfile.mkdtemp(prefix=f"{directory.name}.new-", dir=directory.parent))
     if not_root() == "nobody":
-        shutil.chown(directory, "nobody")
-    initdb = [programs.initdb, "-D", str(directory), "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-locale"]
+        shutil.chown(new, "nobody")
+    initdb = [programs.initdb, "-D", str(new), "-U", _USER, "-A", "trust", "-E", "UTF8", "--no-locale"]
     child = start("initdb", initdb, log, stop_signal=signal.SIGTERM, user=not_root())
     try:
         failed = child.process.wait() != 0
     except BaseException:
         # With all that it started, which would otherwise go on writing where we clean up.
         child.kill_group()
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise
     if failed:
         said = child.last_lines(3)
-        shutil.rmtree(directory, ignore_errors=True)  # it was empty, or not there, before us
+        shutil.rmtree(new, ignore_errors=True)
         raise MnemeError(f"Postgres could not set up its data in {directory}: {said}")
+    new.rename(directory)
 
 
 def _wait_until_ready(child: Child, ready: Callable[[], None], not_yet: type[Exception]) -> None:

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from urllib.parse import unquote
 
 from models.engine import make_engine
-from models.errors import MnemeError
+from models.errors import BrokerError, MnemeError, StorageError
 from models.migrate import migrate
 from models.settings import EXTRACT, Settings, load_settings, settings_file
+from tasks.broker import queue_length
 from worker.embedded.children import Child, start
+from worker.embedded.directories import lock
 from worker.embedded.programs import find_postgres, find_redis, has_flower
 from worker.embedded.servers import socket_directory, start_postgres, start_redis
 
@@ -53,14 +55,7 @@ class Stack:
     def __enter__(self) -> "Stack":
         """Start everything; what had started is stopped again when something does not."""
         self.data = self.data.absolute()
-        self.data.mkdir(parents=True, mode=0o700, exist_ok=True)
-        self._lock = os.open(self.data, os.O_RDONLY)
-        try:
-            # On the directory itself, so that no lock file is left whatever becomes of us.
-            flock(self._lock, LOCK_EX | LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise MnemeError(f"{self.data} is in use by another `mneme up`") from None
+        self._lock = lock(self.data)
         self._places = ExitStack()
         try:
             self._start_servers()
@@ -86,7 +81,7 @@ class Stack:
         """
         worker = next(child for child in self.children if child.name == "worker")
         until = time.monotonic() + _WORKER_SECONDS
-        while b" ready." not in worker.log.read_bytes() and time.monotonic() < until:
+        while b" ready." not in worker.said() and time.monotonic() < until:
             if worker.has_ended:
                 raise MnemeError(f"the worker did not start, its log {worker.log} ends with:\n{worker.last_lines()}")
             time.sleep(0.05)
@@ -98,17 +93,17 @@ class Stack:
     def _start_servers(self) -> None:
         """Start the servers whose addresses the settings do not give, and bring the schema up to date."""
         given = load_settings(self.environ)
-        # Celery looks for the package "worker" in its working directory first; the user's may have one of that name.
         added = {"MNEME_CONFIG": str(settings_file(self.environ).absolute())}
         source = given.embedded.servers
-        sockets = self._places.enter_context(socket_directory(self.data))
-        if given.database.url is None and source != "environment":
+        sockets = self._sockets = self._places.enter_context(socket_directory(self.data))
+        database, broker = (None if _leads_to(sockets, url) else url for url in (given.database.url, given.broker.url))
+        if database is None and source != "environment":
             port = _free_port(_POSTGRES_PORT) if self.tcp else None
             listen = {"listen_addresses": "127.0.0.1", "port": str(port)} if port else {}
             child, url = start_postgres(find_postgres(source), self.data, sockets, listen)
             self.children.append(child)
             added["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{port}/mneme" if port else url
-        if given.broker.url is None and source != "environment":
+        if broker is None and source != "environment":
             port = _free_port(_REDIS_PORT) if self.tcp else None
             listen = {"port": str(port), "bind": "127.0.0.1"} if port else {}
             child, url = start_redis(find_redis(source), self.data, sockets, listen)
@@ -121,9 +116,22 @@ class Stack:
         self.settings = load_settings(self.environ)
         for name, variable in (("Postgres", "DATABASE_URL"), ("Redis", "REDIS_URL")):
             self.tell(f"{name:<9} {added.get(variable, f'as given by {variable} or the settings')}")
+        self._check_servers(added)
+
+    def _check_servers(self, added: Mapping[str, str]) -> None:
+        """Bring the schema up to date, and see that the broker answers: what was given may be of yesterday."""
         engine = make_engine(self.settings.require_database_url(), pooled=False)
-        migrate(engine)
+        try:
+            migrate(engine)
+        except StorageError as error:
+            own = "" if "DATABASE_URL" in added else "; without DATABASE_URL mneme starts a Postgres of its own"
+            raise StorageError(f"{error}{own}") from None
         self.settings.require_broker_url()
+        try:
+            queue_length(self.settings)
+        except BrokerError as error:
+            own = "" if "REDIS_URL" in added else "; without REDIS_URL mneme starts a Redis of its own"
+            raise BrokerError(f"{error}{own}") from None
 
     def _start_celery(self) -> None:
         # Cut off rather than ended politely when we are killed: its servers go away at the same moment.
@@ -142,11 +150,17 @@ class Stack:
 
     def _celery(self, name: str, *arguments: str, orphan_signal: signal.Signals = signal.SIGTERM) -> None:
         program = [sys.executable, "-m", "celery", "-A", "worker", *arguments]
+        # Celery looks for the package "worker" in its working directory first, and anybody's may have one of that name.
         child = start(
             name, program, self.data / f"{name}.log",
-            stop_signal=signal.SIGTERM, orphan_signal=orphan_signal, environ=self.environ, cwd=self.data,
+            stop_signal=signal.SIGTERM, orphan_signal=orphan_signal, environ=self.environ, cwd=self._sockets,
         )  # fmt: skip
         self.children.append(child)
+
+
+def _leads_to(sockets: Path, url: str | None) -> bool:
+    """Say whether a URL is that of a server of this very stack, pasted into the shell when it last ran."""
+    return url is not None and str(sockets) in unquote(url)
 
 
 def _free_port(wanted: int) -> int:

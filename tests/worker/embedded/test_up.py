@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,6 +118,80 @@ def test_addresses_that_are_given_are_used(tmp_path: Path, database_url: str, re
         assert not (tmp_path / "data" / "postgres").exists()
         write(engine, "s", range(5))
         wait_until(lambda: [n.level for n in active(engine, "s")] == [2], 30, "a fold")
+
+
+def test_a_directory_with_traces_of_all_kinds_and_a_shell_that_remembers(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    # A package of the name that Celery looks for, the work of an initdb that was killed, a log of yesterday.
+    for name in ("worker", "postgres.new-abc"):
+        (data / name).mkdir(parents=True)
+        (data / name / "__init__.py").write_text("raise SystemExit(9)")
+    (data / "worker.log").write_text("yesterday@host ready.\n")
+    with up(data, tmp_path / "one.log") as running:
+        assert (data / "worker.log").read_text().count(" ready.") == 2
+        urls = {name: url.strip("'") for name, url in re.findall(r"export (\w+)=(\S+)", running.log)}
+        write(engine_of(running), "s", range(5))
+        running.popen.send_signal(signal.SIGHUP)  # the terminal was closed
+        assert running.popen.wait(60) == 0
+        wait_until(lambda: processes_below(data) == [], 30, "every process to be gone")
+    assert not list(data.glob("postgres.new-*"))
+    with up(data, tmp_path / "two.log", urls) as running:
+        assert "as given" not in running.log
+        wait_until(lambda: [n.level for n in active(engine_of(running), "s")] == [2], 30, "a fold")
+
+
+def test_temporary_directories_of_killed_ones_are_removed_and_no_others(tmp_path: Path) -> None:
+    from worker.embedded.directories import data_directory, lock
+
+    def made(name: str) -> Path:
+        (tmp_path / name / "postgres").mkdir(parents=True)
+        os.utime(tmp_path / name, (1, 1))
+        return tmp_path / name
+
+    killed, alive, another = made("mneme-up-killed"), made("mneme-up-alive"), made("mneme-of-mine")
+    (tmp_path / "mneme-up-young").mkdir()
+    (tmp_path / "mneme-up-link").symlink_to(another)
+    held = lock(alive)
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path)
+    try:
+        with data_directory(None) as directory:
+            assert directory.parent == tmp_path
+    finally:
+        tempfile.tempdir = before
+        os.close(held)
+    assert not killed.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "mneme-up-alive", "mneme-up-young", "mneme-up-link", "mneme-of-mine",
+    }  # fmt: skip
+
+
+DIRECTORIES = {
+    "": (2, "--data is empty"),
+    "/proc/x": (2, "the data directory /proc/x cannot be used: No such file"),
+    "/dev/null/x": (2, "the data directory /dev/null/x cannot be used: Not a directory"),
+    "/tmp/" + "x" * 300: (2, "cannot be used: File name too long"),
+    "/tmp/a\nb": (2, "expected a data directory without control characters"),
+    "/tmp/\udcff": (2, "expected a data directory without control characters, named in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_directory_that_cannot_be_one_is_refused_in_a_sentence(directory: str) -> None:
+    code, said = DIRECTORIES[directory]
+    done = run(mneme("up", "--data", directory), {})
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_given_servers_that_are_away_are_refused_with_the_way_out(tmp_path: Path, database_url: str) -> None:
+    away = {"DATABASE_URL": "postgresql://u@127.0.0.1:1/d", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    done = run(mneme("up", "--data", str(tmp_path / "data")), away)
+    assert done.returncode == 1
+    assert "without DATABASE_URL mneme starts a Postgres of its own" in done.stderr
+    done = run(mneme("up", "--data", str(tmp_path / "data")), away | {"DATABASE_URL": database_url})
+    assert done.returncode == 1
+    assert "without REDIS_URL mneme starts a Redis of its own" in done.stderr
 
 
 REFUSED = {
