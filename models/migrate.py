@@ -1,18 +1,23 @@
 """Bringing the schema up to date, checking that it is, and giving a main app's role its rights."""
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from sqlalchemy import Connection, Engine, text
 
 from models import sql
 from models.engine import transaction
 from models.errors import SchemaError, StorageError
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 MIGRATION_SECONDS = 600.0
 
 
-def _alembic() -> Config:
+def _alembic() -> "Config":
+    from alembic.config import Config  # here: every command looks at the schema, and few bring it up to date
+
     # In code, not in an alembic.ini: the main app in whose directory we run may have one of its own.
     config = Config()
     config.set_main_option("script_location", "models:migrations")
@@ -21,8 +26,8 @@ def _alembic() -> Config:
 
 
 def known_revisions() -> list[str]:
-    """Return the revisions that this code knows, oldest first."""
-    return [script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()][::-1]
+    """Return the revisions that this code knows, oldest first: the numbers with which the names of their files begin."""
+    return sorted(path.name[:4] for path in (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*.py"))
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -45,6 +50,8 @@ def migrate(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
         StorageError: the database refused.
         SchemaError: the database is of a newer release than this code.
     """
+    from alembic import command
+
     config = _alembic()
     with transaction(engine, statement_seconds=MIGRATION_SECONDS) as connection:
         # Waits for a second process that migrates; the lock ends with the transaction, so pgbouncer does no harm.

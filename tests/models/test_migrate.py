@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
@@ -326,3 +328,17 @@ def test_ungranted_roles_cannot_even_see_the_schema(engine: Engine, postgres: Po
         stranger.dispose()
     finally:
         postgres.execute(f"drop role {name}")
+
+
+def test_the_files_of_the_migrations_are_what_alembic_walks() -> None:
+    from models.migrate import _alembic
+
+    walked = [script.revision for script in ScriptDirectory.from_config(_alembic()).walk_revisions()]
+    assert known_revisions() == walked[::-1]
+
+
+def test_a_command_that_migrates_nothing_does_not_wait_for_what_would() -> None:
+    asked = (
+        "import sys, models; print([name for name in ('alembic', 'mako', 'openai', 'celery') if name in sys.modules])"
+    )
+    assert run([sys.executable, "-c", asked], {}).stdout == "[]\n"
