@@ -8,7 +8,7 @@ import redis
 from sqlalchemy import Engine
 
 from tests.support.broker import body, messages, own_redis
-from tests.support.processes import celery, celery_worker, process, run, wait_until
+from tests.support.processes import celery, debugged_worker, process, run, wait_until
 from tests.support.servers import free_port
 from tests.support.snapshots import active
 
@@ -25,7 +25,7 @@ def test_sql_alone_is_found_by_the_sweep(
     directory = node_project("node_sql")
     schedule = {f"MNEME_SCHEDULES__{name}_SECONDS": "1" for name in ("SWEEP", "GRACE", "REQUEUE")}
     with (
-        celery_worker(environ | schedule, tmp_path / "worker.log"),
+        debugged_worker(environ | schedule, tmp_path / "worker.log"),
         process(celery("beat"), environ | schedule, tmp_path / "beat.log"),
     ):
         done = node(directory, {"DATABASE_URL": environ["DATABASE_URL"]}, "chat-42")
@@ -44,7 +44,7 @@ def test_a_job_pushed_by_node_is_taken_without_any_sweep(
     assert (done.returncode, done.stdout, done.stderr) == (0, "enqueued\n", "")
     (message,) = messages(broker, 1)
     assert body(message) == [[], {"session_id": "chätt 🚀"}, None]
-    with celery_worker(environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(environ, tmp_path / "worker.log") as worker:
         wait_until(lambda: [n.level for n in active(engine, "chätt 🚀")] == [2])
         worker.wait_for_log("'outcome': 'folded'")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,15 @@ def celery(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "celery", "-A", "worker", *arguments]
 
 
+def debugged_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> AbstractContextManager[Process]:
+    """Return a worker whose log tells the outcome of every job (see ``results``), that it had nothing to do too."""
+    return celery_worker(environ, log, "-l", "debug", *arguments)
+
+
 @contextmanager
 def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Iterator[Process]:
-    # At debug, because only there are the outcomes told of jobs that had nothing to do.
     command = celery(
-        "worker", "--without-mingle", "--without-gossip", "-l", "debug", "-n", f"{log.stem}@test", *arguments
+        "worker", "--without-mingle", "--without-gossip", "-l", "info", "-n", f"{log.stem}@test", *arguments
     )
     with process(command, environ, log) as worker:
         worker.wait_for_log(" ready.")

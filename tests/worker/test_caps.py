@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from tests.support import model_server as says
 from tests.support.model_server import ModelServer, model_server
-from tests.support.processes import celery, celery_worker, mneme, process, run, wait_until
+from tests.support.processes import celery, debugged_worker, mneme, process, run, wait_until
 from tests.support.snapshots import active, write
 
 SESSIONS = [f"s{number:02}" for number in range(30)]
@@ -41,7 +41,7 @@ def test_four_workers_at_once(
         write(engine, session_id, range(5))
     with ExitStack() as stack:
         for number in range(4):
-            stack.enter_context(celery_worker(asking, tmp_path / f"worker{number}.log"))
+            stack.enter_context(debugged_worker(asking, tmp_path / f"worker{number}.log"))
         stack.enter_context(process(celery("beat"), asking, tmp_path / "beat.log"))
         assert run(mneme("enqueue", *SESSIONS), asking).returncode == 0
         logs = [tmp_path / f"worker{number}.log" for number in range(4)]

@@ -15,7 +15,7 @@ from tasks.broker import publish
 from tasks.events import Event, within
 from tests.support import model_server as says
 from tests.support.model_server import ModelServer, model_server
-from tests.support.processes import celery, celery_worker, log_lines, process, results, run, wait_until
+from tests.support.processes import celery, celery_worker, debugged_worker, log_lines, process, results, run, wait_until
 from tests.support.snapshots import active, all_runs, content, write
 from worker.logs import Formatter, known_secrets
 
@@ -134,7 +134,7 @@ def test_nothing_planted_is_in_a_log_at_debug(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = says.fails(401, "invalid_api_key " + KEY)
-    with celery_worker(asking, tmp_path / "worker.log") as worker:
+    with debugged_worker(asking, tmp_path / "worker.log") as worker:
         publish(load_settings(asking), "s")
         wait_until(lambda: "fold failed" in worker.log)
     (failed,) = all_runs(engine, "s")

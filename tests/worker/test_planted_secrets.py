@@ -12,7 +12,7 @@ from tasks.broker import publish
 from tests.support import model_server as says
 from tests.support.broker import own_redis
 from tests.support.model_server import Call, model_server
-from tests.support.processes import celery, celery_worker, log_lines, mneme, process, run, wait_until
+from tests.support.processes import celery, debugged_worker, log_lines, mneme, process, run, wait_until
 from tests.support.servers import free_port
 from tests.support.snapshots import active, all_runs, write
 from tests.worker.test_flower import LOGIN, get, is_up
@@ -56,7 +56,7 @@ def test_no_secret_is_seen_anywhere(engine: Engine, environ: dict[str, str], tmp
         flower = celery("flower", f"--port={port}", "--address=127.0.0.1", f"--basic-auth={LOGIN}")
         with (
             process(flower, planted, tmp_path / "flower.log") as flower_process,
-            celery_worker(planted, tmp_path / "worker.log") as worker,
+            debugged_worker(planted, tmp_path / "worker.log") as worker,
             process(celery("beat", "-l", "debug"), planted, tmp_path / "beat.log") as beat,
         ):
             wait_until(lambda: is_up(port), 30, "Flower")

@@ -15,7 +15,7 @@ from models import load_settings
 from tasks.broker import get_producer, publish
 from tests.support import model_server as says
 from tests.support.model_server import Call, ModelServer
-from tests.support.processes import celery, celery_worker, process, results, run, wait_until
+from tests.support.processes import celery, debugged_worker, process, results, run, wait_until
 from tests.support.snapshots import active, all_runs, content, write
 
 
@@ -38,8 +38,8 @@ def test_thirty_deliveries_to_two_workers_make_one_call_and_one_node(
     server.answer = says.saves("Short.", after_seconds=1)
     settings = load_settings(worker_environ)
     with (
-        celery_worker(worker_environ, tmp_path / "one.log") as one,
-        celery_worker(worker_environ, tmp_path / "two.log") as two,
+        debugged_worker(worker_environ, tmp_path / "one.log") as one,
+        debugged_worker(worker_environ, tmp_path / "two.log") as two,
     ):
         for _ in range(30):
             publish(settings, "s")
@@ -79,7 +79,7 @@ def test_a_worker_folds_on_each_pool_without_an_open_transaction_during_the_call
     server.answer = look
     settings = load_settings(worker_environ)
     environ = worker_environ | {"MNEME_WORKER__POOL": pool, "MNEME_WORKER__CONCURRENCY": "3"}
-    with celery_worker(environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(environ, tmp_path / "worker.log") as worker:
         for number in range(6):
             publish(settings, f"s{number}")
         wait_until(lambda: len(results(worker.log)) == 6)
@@ -94,10 +94,10 @@ def test_a_worker_folds_on_each_pool_without_an_open_transaction_during_the_call
 def test_the_pool_and_concurrency_come_from_the_settings(
     worker_environ: dict[str, str], broker: redis.Redis, tmp_path: Path
 ) -> None:
-    with celery_worker(worker_environ | {"MNEME_WORKER__CONCURRENCY": "3"}, tmp_path / "w.log") as worker:
+    with debugged_worker(worker_environ | {"MNEME_WORKER__CONCURRENCY": "3"}, tmp_path / "w.log") as worker:
         assert "concurrency: 3 (threads)" in worker.log
     more = {"MNEME_WORKER__CONCURRENCY": "2", "MNEME_WORKER__POOL": "prefork"}
-    with celery_worker(worker_environ | more, tmp_path / "v.log") as worker:
+    with debugged_worker(worker_environ | more, tmp_path / "v.log") as worker:
         assert "concurrency: 2 (prefork)" in worker.log
 
 
@@ -106,7 +106,7 @@ def test_sigterm_lets_the_running_fold_finish(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = says.saves("Short.", after_seconds=1.5)
-    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(worker_environ, tmp_path / "worker.log") as worker:
         publish(load_settings(worker_environ), "s")
         server.wait_for_calls(1)
         worker.popen.terminate()
@@ -123,7 +123,7 @@ def test_a_cold_shutdown_is_quick_releases_the_run_and_counts_for_nothing(
     write(engine, "s", range(5))
     server.answer = says.saves("Short.", after_seconds=15)
     environ = worker_environ | {"MNEME_LLM__TIMEOUT_SECONDS": "20", "MNEME_MNEME__LEASE_SECONDS": "40"}
-    with celery_worker(environ | {"MNEME_WORKER__POOL": pool}, tmp_path / "worker.log") as worker:
+    with debugged_worker(environ | {"MNEME_WORKER__POOL": pool}, tmp_path / "worker.log") as worker:
         publish(load_settings(environ), "s")
         server.wait_for_calls(1)
         worker.popen.send_signal(signal.SIGQUIT)
@@ -134,7 +134,7 @@ def test_a_cold_shutdown_is_quick_releases_the_run_and_counts_for_nothing(
     assert released.retry_at is not None
     assert len(active(engine, "s")) == 5
     server.answer = says.saves("Short.")
-    with celery_worker(environ, tmp_path / "again.log"):
+    with debugged_worker(environ, tmp_path / "again.log"):
         publish(load_settings(environ), "s")
         wait_until(folded(engine))
     assert all_runs(engine, "s")[-1].attempt == 1
@@ -145,13 +145,13 @@ def test_a_killed_worker_is_followed_by_another_after_the_lease_once(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = lambda call: says.saves(f"By call {call.number}.", after_seconds=2 if call.number == 1 else 0)(call)
-    with celery_worker(worker_environ, tmp_path / "one.log") as one:
+    with debugged_worker(worker_environ, tmp_path / "one.log") as one:
         publish(load_settings(worker_environ), "s")
         server.wait_for_calls(1)
         one.send(signal.SIGKILL)
         one.popen.wait(10)
     with (
-        celery_worker(worker_environ, tmp_path / "two.log"),
+        debugged_worker(worker_environ, tmp_path / "two.log"),
         process(celery("beat"), worker_environ, tmp_path / "beat.log"),
     ):
         wait_until(folded(engine), 30)
@@ -174,12 +174,12 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_when_it_wakes(
     write(engine, "s", range(5))
     server.answer = lambda call: says.saves(f"By call {call.number}.", after_seconds=1 if call.number == 1 else 0)(call)
     settings = load_settings(worker_environ)
-    with celery_worker(worker_environ, tmp_path / "one.log") as one:
+    with debugged_worker(worker_environ, tmp_path / "one.log") as one:
         publish(settings, "s")
         server.wait_for_calls(1)
         one.send(signal.SIGSTOP)
         wait_until(lambda: scalar("select lease_expires_at < clock_timestamp() from mneme.compaction_runs"))
-        with celery_worker(worker_environ, tmp_path / "two.log"):
+        with debugged_worker(worker_environ, tmp_path / "two.log"):
             publish(settings, "s")
             wait_until(folded(engine))
             one.send(signal.SIGCONT)
@@ -204,7 +204,7 @@ def test_an_emptied_broker_loses_nothing(
     assert broker.llen("mneme") == 12
     broker.flushall()
     with (
-        celery_worker(worker_environ, tmp_path / "worker.log"),
+        debugged_worker(worker_environ, tmp_path / "worker.log"),
         process(celery("beat"), worker_environ, tmp_path / "beat.log"),
     ):
         wait_until(lambda: all(len(active(engine, f"s{n}")) == 1 for n in range(12)), 30)
@@ -217,7 +217,7 @@ def test_a_failed_fold_is_a_failure_with_a_reason_and_no_traceback(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = says.fails(401)
-    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(worker_environ, tmp_path / "worker.log") as worker:
         publish(load_settings(worker_environ), "s")
         worker.wait_for_log("raised expected")
         log = worker.log
@@ -233,7 +233,7 @@ def test_no_conversation_text_in_any_log_at_debug(
     write(engine, "s", range(5))
     server.answer = says.saves("The summary itself.")
     environ = worker_environ | {"OPENAI_API_KEY": "sk-very-secret", "OPENAI_LOG": "debug"}
-    with celery_worker(environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(environ, tmp_path / "worker.log") as worker:
         publish(load_settings(worker_environ), "s")
         wait_until(folded(engine))
         log = worker.log
@@ -249,7 +249,7 @@ def test_no_conversation_text_in_any_log_at_debug(
 def test_a_job_for_what_is_no_session_fails_in_one_line(
     worker_environ: dict[str, str], broker: redis.Redis, tmp_path: Path, kwargs: Any, said: str
 ) -> None:
-    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(worker_environ, tmp_path / "worker.log") as worker:
         get_producer(load_settings(worker_environ)).send_task("mneme.job", kwargs=kwargs, queue="mneme")
         worker.wait_for_log(said)
         assert "Traceback" not in worker.log
@@ -273,7 +273,7 @@ def test_a_message_pushed_by_another_language(
             "delivery_info": {"exchange": "", "routing_key": "mneme"},
         },
     }  # fmt: skip
-    with celery_worker(worker_environ, tmp_path / "worker.log"):
+    with debugged_worker(worker_environ, tmp_path / "worker.log"):
         broker.lpush("mneme", json.dumps(message))
         wait_until(folded(engine))
 
@@ -286,7 +286,7 @@ def test_ending_one_task_does_not_end_the_others(
     server.answer = says.saves("Short.", after_seconds=2)
     for name in ("a", "b"):
         write(engine, name, range(5))
-    with celery_worker(worker_environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(worker_environ, tmp_path / "worker.log") as worker:
         sent = [
             get_producer(settings).send_task("mneme.job", kwargs={"session_id": name}, queue="mneme")
             for name in ("a", "b")
@@ -330,7 +330,7 @@ def test_a_worker_waits_for_a_database_that_is_down(
     worker_environ: dict[str, str], broker: redis.Redis, tmp_path: Path
 ) -> None:
     environ = worker_environ | {"DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/d"}
-    with celery_worker(environ, tmp_path / "worker.log") as worker:
+    with debugged_worker(environ, tmp_path / "worker.log") as worker:
         assert "secret" not in worker.log
         publish(load_settings(worker_environ), "s")
         worker.wait_for_log("out of reach")
