@@ -18,7 +18,7 @@ from tests.models.test_claims import try_claim
 from tests.support import model_server as says
 from tests.support.broker import enqueued
 from tests.support.model_server import ModelServer, model_server
-from tests.support.processes import celery_worker, mneme, run, wait_until
+from tests.support.processes import debugged_worker, mneme, run, wait_until
 from tests.support.snapshots import active, all_runs, write
 
 
@@ -135,7 +135,7 @@ def test_four_workers_obey_pause_cancel_and_resume(
     server.answer = says.saves("Short.", after_seconds=3)
     with ExitStack() as stack:
         for number in range(4):
-            stack.enter_context(celery_worker(asking, tmp_path / f"worker{number}.log"))
+            stack.enter_context(debugged_worker(asking, tmp_path / f"worker{number}.log"))
         write(engine, "cancelled", range(5))
         done("enqueue", "cancelled")
         server.wait_for_calls(1)
