@@ -17,7 +17,7 @@ from models import load_settings, make_engine, migrate
 from tasks.broker import publish
 from tests.support import model_server as says
 from tests.support.model_server import Call, ModelServer
-from tests.support.processes import Process, celery, celery_worker, mneme, process, run, wait_until
+from tests.support.processes import Process, celery, celery_worker, log_lines, mneme, process, run, wait_until
 from tests.support.servers import Postgres, free_port, redis_program
 from tests.support.snapshots import active, all_runs, content, node, write
 
