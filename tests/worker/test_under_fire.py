@@ -398,7 +398,7 @@ def test_two_beats_and_three_workers_enqueue_no_session_twice(
     ):
         wait_until(lambda: all(levels(engine, f"s{n}") == [2] for n in range(40)), 120)
         time.sleep(3)
-    swept = [line for log in logs for line in log.read_text().splitlines() if "sweep: " in line]
-    assert sum(int(line.rpartition("enqueued=")[2].split()[0]) for line in swept) == 40
+    swept = [told for log in logs for told in log_lines(log.read_text()) if told["event"] == "sweep"]
+    assert sum(told["enqueued"] for told in swept) == 40
     assert len(server.calls) == 40
     assert node(engine, active(engine, "s0")[0].id).level == 2
