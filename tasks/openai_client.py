@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -12,6 +11,7 @@ from models.breaker import server_of
 from models.errors import ConfigurationFailure, TransientFailure
 from models.settings import Settings
 from tasks.bounded_http import bounded_http_client
+from tasks.calls import run_call
 from tasks.completion import read_completion
 from tasks.deadline import Deadline
 from tasks.ladder import LARGER_LIMIT, Learned, Memory, Rung
@@ -65,7 +65,7 @@ class OpenAIClient:
         while True:
             seconds = deadline.for_call(self._llm.timeout_seconds)
             try:
-                return rung, _run(self._post(request | rung.fields(limit), seconds))
+                return rung, run_call(self._post(request | rung.fields(limit), seconds))
             except Refused as refused:
                 simpler = rung.below(refused.named)
                 if simpler is None:
@@ -110,34 +110,3 @@ _memory = Memory()
 def _larger_limit(settings: Settings) -> int:
     """Return the limit for a model that thinks before it answers, within what its window leaves beside the input."""
     return min(LARGER_LIMIT * settings.mneme.max_tokens, settings.room_tokens)
-
-
-_calls: dict[asyncio.AbstractEventLoop, asyncio.Task[str]] = {}
-
-
-def _run(work: Coroutine[Any, Any, str]) -> str:
-    """Run a coroutine in a loop of this thread's own.
-
-    Not by ``asyncio.run``, which waits at the end for the threads of the loop, and so for a name server that hangs.
-    """
-    loop = asyncio.new_event_loop()
-    try:
-        _calls[loop] = loop.create_task(work)
-        return loop.run_until_complete(_calls[loop])
-    except asyncio.CancelledError:
-        failure = TransientFailure("the call was cut off by the worker's shutdown")
-        failure.blame = "nobody"
-        raise failure from None
-    finally:
-        _calls.pop(loop, None)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-def cut_off_calls() -> int:
-    """End every call under way in this process, for a cold shutdown; return how many there were."""
-    under_way = list(_calls.items())
-    for loop, call in under_way:
-        with suppress(RuntimeError):  # ended, and its loop closed, a moment ago
-            loop.call_soon_threadsafe(call.cancel)
-    return len(under_way)

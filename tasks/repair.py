@@ -25,7 +25,6 @@ from tasks.deadline import Deadline
 from tasks.ending import Ended
 from tasks.events import Event, within
 from tasks.identity import worker_name
-from tasks.openai_client import OpenAIClient
 from tasks.prompt import load_prompt
 from tasks.work import faults_of_ours
 
@@ -167,6 +166,8 @@ class Redoing:
             raise
 
     def _redo(self, claimed: Claim, deadline: Deadline) -> Outcome:
+        from tasks.openai_client import OpenAIClient
+
         settings = self._settings
         with faults_of_ours():
             client = OpenAIClient(settings, os.environ.get("OPENAI_API_KEY"))

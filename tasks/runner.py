@@ -23,7 +23,6 @@ from tasks.ending import Ended
 from tasks.events import Event, within
 from tasks.identity import worker_name
 from tasks.model import ChatClient
-from tasks.openai_client import OpenAIClient
 from tasks.report import Report
 from tasks.work import AskingModel, Extracting, Work
 
@@ -241,4 +240,8 @@ def _client(settings: Settings) -> ChatClient | None:
     """
     if settings.require_model() == EXTRACT:
         return None
+    from tasks.openai_client import (
+        OpenAIClient,  # here: its library loads for a second, and beat and others need none of it
+    )
+
     return OpenAIClient(settings, os.environ.get("OPENAI_API_KEY"))

