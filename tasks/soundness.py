@@ -8,6 +8,7 @@ from collections import Counter
 
 from models.errors import ContentFailure
 from models.text import estimate_tokens
+from tasks.prompt import AGGRESSIVE, SYSTEM_PROMPT
 
 _REASONING = re.compile(
     r"</?(?:think|thinking|thought|reasoning|analysis|scratchpad|reflection|inner_monologue)>"
@@ -18,6 +19,14 @@ _TOOL_CALL = re.compile(
     r"</?(?:tool_call|function_call|invoke|tool_use)\b|\[TOOL_CALLS\]|<\|tool|<\|python_tag\|>|<function=|functions?\.save_snapshot"
     r"|\bsave_snapshot\s*\(|[\"']name[\"']\s*:\s*[\"'](?:save_snapshot|everything_ok)",
     re.IGNORECASE,
+)
+
+# The fences of the prompt, and its longer sentences: a model that repeats them has summarised nothing.
+_FENCE = re.compile(r"</?snapshot-[0-9a-f]{6,}", re.IGNORECASE)
+_INSTRUCTIONS = frozenset(
+    sentence
+    for sentence in re.split(r"(?<=[.!?:;])\s+", " ".join(f"{SYSTEM_PROMPT} {AGGRESSIVE}".split()))
+    if len(sentence) >= 50
 )
 
 # How a refusal, or a request for the material, begins in the languages in which they are common.
@@ -62,8 +71,12 @@ def check_sound(summary: str, material: str) -> None:
         material: what it was shown: a conversation about such tags may have them in its summary.
 
     Raises:
-        ContentFailure: it holds reasoning or tool syntax, repeats itself over and over, or refuses.
+        ContentFailure: it has no words, holds reasoning, tool syntax or the prompt, repeats itself over and over, or refuses.
     """
+    if not any(character.isalnum() for character in summary):
+        raise ContentFailure("the summary has no words")
+    if _foreign(_FENCE, summary, material) or _repeats_instructions(summary, material):
+        raise ContentFailure("the summary repeats its instructions instead of summarising")
     if _foreign(_REASONING, summary, material):
         raise ContentFailure("the summary holds tags of the model's reasoning")
     if _foreign(_TOOL_CALL, summary, material):
@@ -83,6 +96,11 @@ def is_refusal(text: str) -> bool:
 def is_tool_call(text: str) -> bool:
     """Say whether a text outside of any tool call is one written out."""
     return _TOOL_CALL.search(text) is not None
+
+
+def _repeats_instructions(summary: str, material: str) -> bool:
+    said, shown = (" ".join(text.split()) for text in (summary, material))
+    return any(sentence in said and sentence not in shown for sentence in _INSTRUCTIONS)
 
 
 def _foreign(pattern: re.Pattern[str], summary: str, material: str) -> bool:

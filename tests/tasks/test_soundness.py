@@ -3,6 +3,7 @@
 import pytest
 
 from models import ContentFailure
+from tasks.prompt import AGGRESSIVE, RULES, SYSTEM_PROMPT
 from tasks.soundness import check_sound, is_refusal, is_tool_call
 
 REFUSALS = (
@@ -105,3 +106,22 @@ def test_lists_tables_and_what_the_material_repeats_are_no_loops() -> None:
         "\n".join([chorus] * 6 + [f"{n}: a line of its own, the {n * 31}th" for n in range(40)]),
         "\n".join([chorus] * 9),
     )
+
+
+@pytest.mark.parametrize("text", ["... --- ???", "\U0001f600\U0001f680", "***\n\n---", "- \n- \n-"])
+def test_what_has_no_words_is_no_summary(text: str) -> None:
+    with pytest.raises(ContentFailure, match="has no words"):
+        check_sound(text, "They talked about the plan.")
+
+
+def test_the_prompt_is_no_summary_unless_the_conversation_is_about_it() -> None:
+    sentence = (
+        "The agent cannot carry its whole past: what you write is what it will remember, for weeks, after the snapshots"
+    )
+    assert sentence in SYSTEM_PROMPT
+    fence = '<snapshot-677ebc9eac0e number="1" messages="1 to 10">\nThey chose Postgres.\n</snapshot-677ebc9eac0e>'
+    for echo in (SYSTEM_PROMPT[:400], RULES, f"Here is it: {fence}", AGGRESSIVE, " ".join(SYSTEM_PROMPT.split()[:120])):
+        with pytest.raises(ContentFailure, match="repeats its instructions"):
+            check_sound(echo, "They chose Postgres.")
+        check_sound(echo, f"Ada pasted the prompt of the memory worker: {echo}")
+    check_sound("Keep decisions, each with its reason; the agent cannot carry its whole past.", "They talked.")
