@@ -31,10 +31,12 @@ def accept(answer: ModelAnswer, batch: Sequence[SummaryNode], max_tokens: int) -
     Raises:
         ContentFailure: not exactly one valid tool call, cut off, or a text that must not be stored.
     """
-    if answer.finish_reason == "length":
+    if answer.cut_off:
         raise ContentFailure("the answer was cut off at its limit (finish_reason length)")
-    if answer.finish_reason == "content_filter":
+    if answer.filtered:
         raise ContentFailure("the answer was stopped by the server's content filter (finish_reason content_filter)")
+    if (answer.finish_reason or "").lower() == "error":
+        raise ContentFailure("the answer was broken off (finish_reason error)")
     if not answer.tool_calls:
         raise ContentFailure(f"expected exactly one tool call, got {_instead(answer)}")
     if len(answer.tool_calls) > 1:
@@ -44,7 +46,10 @@ def accept(answer: ModelAnswer, batch: Sequence[SummaryNode], max_tokens: int) -
         return Declined()
     if call.name != SAVE_SNAPSHOT:
         raise ContentFailure("the model called a tool that does not exist")
-    summary, secrets = remove_secrets(_text_of(call.arguments))
+    text = _text_of(call.arguments)
+    # Before anything looks for shapes in it: that takes time, which no deadline ends.
+    _check_bytes(text)
+    summary, secrets = remove_secrets(text)
     check_summary(summary, batch, max_tokens)
     check_sound(summary, "\n".join(node.content for node in batch))
     return Saved(summary, secrets)
@@ -77,8 +82,7 @@ def check_summary(summary: str, batch: Sequence[SummaryNode], max_tokens: int) -
     """
     if is_blank(summary):
         raise ContentFailure("the summary is blank")
-    if byte_length(summary) > MAX_CONTENT_BYTES:
-        raise ContentFailure(f"the summary has {byte_length(summary)} bytes, at most {MAX_CONTENT_BYTES} are stored")
+    _check_bytes(summary)
     tokens, before = estimate_tokens(summary), sum(node.token_count or 0 for node in batch)
     if tokens > max_tokens:
         raise ContentFailure(f"the summary has {tokens} tokens, more than mneme.max_tokens, {max_tokens}")
@@ -86,3 +90,8 @@ def check_summary(summary: str, batch: Sequence[SummaryNode], max_tokens: int) -
     may_grow = len(batch) > 1 and before < CANNOT_SHRINK_TOKENS and tokens <= CANNOT_SHRINK_TOKENS
     if tokens >= before and not may_grow:
         raise ContentFailure(f"the summary has {tokens} tokens and its input {before}: it is not smaller")
+
+
+def _check_bytes(summary: str) -> None:
+    if byte_length(summary) > MAX_CONTENT_BYTES:
+        raise ContentFailure(f"the summary has {byte_length(summary)} bytes, at most {MAX_CONTENT_BYTES} are stored")

@@ -22,7 +22,7 @@ def retry_seconds(failure: FoldFailed, attempt: int, *, uniform: random.Random |
     chance = uniform or random.Random()
     if failure.kind == ConfigurationFailure.kind:
         return chance.uniform(LONGEST_SECONDS / 2, LONGEST_SECONDS)
-    if failure.retry_after_seconds is not None:
+    if failure.retry_after_seconds:  # nought says nothing, and would be a call at every sweep
         return min(failure.retry_after_seconds, LONGEST_SECONDS)
     # No power of two above an hour is needed, and none that overflows.
     longest = min(LONGEST_SECONDS, 60.0 * 2 ** min(attempt - 1, 10))

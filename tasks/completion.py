@@ -4,7 +4,10 @@ import json
 from typing import Any
 
 from models.errors import TransientFailure
+from models.text import clean_text
 from tasks.model import ModelAnswer, ToolCall
+
+_NO_COMPLETION = "the model's server answered 200 with something that is no chat completion: check llm.base_url (/v1?)"
 
 MOST_TOKENS = 10**8
 """No call takes so many; a server that says so does not know, and its word would use up a cap on spending."""
@@ -26,13 +29,13 @@ def read_completion(body: str) -> ModelAnswer:
         text, refusal, finish_reason = message.get("content"), message.get("refusal"), choice.get("finish_reason")
         tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise TransientFailure("the model's server answered 200 with something that is no chat completion") from None
+        raise TransientFailure(_NO_COMPLETION) from None
     prompt_tokens, completion_tokens = (n if type(n) is int and 0 < n <= MOST_TOKENS else 0 for n in tokens)
     return ModelAnswer(
         tool_calls=tool_calls,
         finish_reason=finish_reason if isinstance(finish_reason, str) else None,
-        text=text if isinstance(text, str) else None,
-        refusal=refusal if isinstance(refusal, str) and refusal else None,
+        text=clean_text(text) if isinstance(text, str) else None,
+        refusal=clean_text(refusal) if isinstance(refusal, str) and refusal else None,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
     )
@@ -42,9 +45,10 @@ def _tool_call(call: Any) -> ToolCall:
     function = call["function"]
     given_id = call.get("id")
     return ToolCall(
-        name=str(function.get("name")),
-        arguments=_arguments(function.get("arguments")),
-        id=given_id if isinstance(given_id, str) else "",
+        # Clean, because it may be sent back: a lone surrogate has no encoding.
+        name=clean_text(str(function.get("name"))),
+        arguments=clean_text(_arguments(function.get("arguments"))),
+        id=clean_text(given_id) if isinstance(given_id, str) else "",
     )
 
 

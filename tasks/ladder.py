@@ -21,6 +21,8 @@ class Rung:
     limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     parallel_tool_calls: bool = True
     tool_choice: Literal["required", "auto"] = "required"
+    last: bool = False
+    """Whether this is the form of a server that is modern in its limit and in nothing else."""
 
     def fields(self, max_tokens: int) -> dict[str, Any]:
         """Return the fields of the request that servers differ in."""
@@ -40,6 +42,10 @@ class Rung:
             steps["parallel_tool_calls"] = replace(self, parallel_tool_calls=False)
         if self.tool_choice == "required":
             steps["tool_choice"] = replace(self, tool_choice="auto")
+        elif not (self.parallel_tool_calls or self.last) and self.limit == "max_tokens":
+            steps["max_tokens"] = replace(self, limit="max_completion_tokens", last=True)
+        if self.last:
+            steps.pop("max_completion_tokens", None)
         return steps.get(named or "", next(iter(steps.values()), None))
 
 

@@ -48,6 +48,10 @@ class ToolCall:
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
+_CUT_OFF = {"length", "max_tokens", "max_output_tokens", "model_length"}
+_FILTERED = {"content_filter", "safety", "recitation", "blocklist", "prohibited_content", "refusal"}
+
+
 @dataclass(frozen=True)
 class ModelAnswer:
     """One answer, read but not yet trusted. ``repr`` leaves out everything that the model wrote."""
@@ -58,6 +62,16 @@ class ModelAnswer:
     refusal: str | None = field(default=None, repr=False)
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the server says, in one of the words for it, that the answer ends at its limit."""
+        return (self.finish_reason or "").lower() in _CUT_OFF
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the server says, in one of the words for it, that it let no further text pass."""
+        return (self.finish_reason or "").lower() in _FILTERED
 
     @property
     def can_be_replayed(self) -> bool:

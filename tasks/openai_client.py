@@ -56,7 +56,7 @@ class OpenAIClient:
         limit = self._larger_limit if larger else self._limit
         rung, body = self._down_the_ladder(known.rung, request, limit, deadline)
         answer = read_completion(body)
-        self._cut_off = answer.finish_reason == "length"
+        self._cut_off = answer.cut_off
         _memory.learn(self._server, Learned(rung, known.larger_limit or (larger and not self._cut_off)))
         return answer
 

@@ -11,7 +11,7 @@ REMOVED = "[secret removed]"
 _WHOLE = re.compile(
     r"""
       -----BEGIN\ [A-Z0-9\ ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z0-9\ ]*PRIVATE\ KEY-----|\Z)   # PEM
-    | \beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}                     # JSON web token
+    | (?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}                     # JSON web token
     | \bsk-[A-Za-z0-9_-]{20,}                                     # OpenAI, Anthropic, DeepSeek, OpenRouter
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                               # AWS
     | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_\w{22,}         # GitHub
@@ -37,8 +37,9 @@ _WITHIN = (
     ),
     re.compile(r"(?P<before>\bbearer\s+)(?P<secret>[\w.~+/-]{20,}=*)", re.IGNORECASE),
     re.compile(
-        r"(?P<before>\b[\w-]{0,40}(?:password|passwd|secret|api[_-]?key|access[_-]?key|token)[\"'`]?\s{0,3}(?::|=|\bis\b)\s{0,3}[\"'`]?)"
-        r"(?P<secret>(?=[^\s\"'`,;]{0,199}\d)(?=[^\s\"'`,;]{0,199}[A-Za-z])[^\s\"'`,;]{8,200})",
+        r"(?P<before>\b[\w-]{0,40}(?:password|passphrase|passwd|pwd|secret|api[ _-]?key|access[ _-]?key|token)"
+        r"[\"'`*]{0,3}\s{0,3}(?::|=|\bis\b|\bwas\b)[\"'`*]{0,3}\s{0,3}[\"'`*]{0,3})(?!\d{4}-\d\d-\d\d)"
+        r"(?P<secret>(?=[^\s\"'`,;]{0,199}\d)(?=[^\s\"'`,;]{0,199}[A-Za-z])[^\s\"'`,;*]{8,200})",
         re.IGNORECASE,
     ),
 )

@@ -11,8 +11,9 @@ from models.text import estimate_tokens
 from tasks.prompt import AGGRESSIVE, SYSTEM_PROMPT
 
 _REASONING = re.compile(
-    r"</?(?:think|thinking|thought|reasoning|analysis|scratchpad|reflection|inner_monologue)>"
-    r"|◁/?think▷|\[/?THINK\]|<\|(?:channel|start|message|end|im_start|im_end|assistant|thinking)\|>",
+    r"</?(?:seed:)?(?:think|thinking|thought|reasoning|reasoning_content|analysis|scratchpad|reflection|inner_monologue)"
+    r"(?:\s[^<>]{0,100})?>"
+    r"|◁/?think▷|\[/?THINK\]|\[/?INST\]|<(?:start|end)_of_turn>|</s>\s*\Z|<\|\w{2,40}\|>|<[|｜][^<>|｜]{1,40}[|｜]>",
     re.IGNORECASE,
 )
 _TOOL_CALL = re.compile(
@@ -31,28 +32,39 @@ _INSTRUCTIONS = frozenset(
 
 # How a refusal, or a request for the material, begins in the languages in which they are common.
 _MATERIAL = r"(?:snapshots?|conversation|content|text|material)"
+_VERBS = r"(?:assist|help|comply|fulfil|provide|summari[sz]e|continue|do th(?:at|is)|process|create|produce|generate)\b"
 _REFUSAL = re.compile(
     "|".join(
         (
             r"(?:i['’]? ?a?m|we are) (?:very |really )?sorry\b",
             r"i apologi[sz]e",
-            r"(?:sorry|unfortunately),? (?:but )?i\b",
-            r"(?:i|we) (?:can['’]?t|cannot|can not|won['’]t|am not able to|am unable to) (?:assist|help|comply|fulfil|provide"
-            r"|summari[sz]e|continue|do that|process|create)",
-            r"i['’]m (?:unable|not able) to",
-            r"as an ai\b",
-            rf"(?:there (?:is|are)|i (?:see|have|find)) no {_MATERIAL}",
+            r"(?:sorry|unfortunately),? (?:but )?i (?:can|could|am\b|do not|don['’]?t|have no|was unable|won['’]?t|will not)",
+            r"sorry, (?:this|the|your) (?:content|request)\b",
+            rf"(?:i|we) (?:can['’]?t|cannot|can not|won['’]?t|will not|am not able to|am unable to|must decline to) {_VERBS}",
+            rf"i['’]m (?:unable|not able) to|(?:i am )?unable to {_VERBS}",
+            r"i['’]m afraid i (?:can|could)",
+            r"(?:i['’]m just |as )an ai(?: language)?(?: model| assistant)?(?:,| and\b)",
+            rf"(?:there (?:is|are)|i (?:see|have|find)) no {_MATERIAL}"
+            r"(?: (?:to|in|here|provided|available|given)\b|[.,;!]|\s*\Z)",
+            rf"no {_MATERIAL} (?:was|were|is|are) (?:provided|given|included|found)|the {_MATERIAL} (?:is|are) empty",
             r"(?:please|could you(?: please)?|can you(?: please)?|kindly) (?:provide|share|paste|send|supply|upload)",
-            rf"(?:it (?:looks|seems|appears) (?:like|that)|i (?:don['’]?t|do not) (?:see|have|have access to)"
-            rf" (?:any|the) {_MATERIAL})",
+            rf"it (?:looks|seems|appears) (?:like|that) (?:you|there (?:is|are) no|(?:no|the|your) {_MATERIAL})\b",
+            rf"i (?:don['’]?t|do not) (?:see|have|have access to) (?:any|the) {_MATERIAL}",
             r"es tut mir leid|(?:tut mir leid|leider) kann ich|bitte (?:stellen|geben|senden) sie",
             r"je suis désolé|désolé,|je ne peux pas|veuillez fournir",
             r"lo siento|no puedo (?:ayudar|cumplir|resumir)|por favor,? proporci",
-            r"抱歉|很抱歉|对不起|我无法|请提供|申し訳|すみません|죄송|к сожалению,? я|извините",
+            r"mi dispiace|non posso (?:aiutare|riassumere)|desculpe|não posso (?:ajudar|resumir)",
+            r"抱歉|很抱歉|对不起|我无法|我不能(?:总结|协助|帮助)|请提供|申し訳|すみません|죄송|к сожалению,? я|извините",
         )
     ),
     re.IGNORECASE,
 )
+_NOTHING = re.compile(
+    r"(?:n/?a|null|none|nil|done|ok(?:ay)?|yes|saved|summary(?: saved| completed?)?|todo|tbd"
+    r"|(?:no|nothing to) summar(?:y|i[sz]e))[.!]*",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"(?:summary|answer)\W{1,4}", re.IGNORECASE)
 _REFUSAL_TOKENS = 120
 """A refusal is short; what is longer tells something."""
 
@@ -73,14 +85,14 @@ def check_sound(summary: str, material: str) -> None:
     Raises:
         ContentFailure: it has no words, holds reasoning, tool syntax or the prompt, repeats itself over and over, or refuses.
     """
-    if not any(character.isalnum() for character in summary):
-        raise ContentFailure("the summary has no words")
+    if not any(character.isalnum() for character in summary) or _NOTHING.fullmatch(summary.strip("\"'*#`> \n")):
+        raise ContentFailure("the summary has no words that tell anything")
     if _foreign(_FENCE, summary, material) or _repeats_instructions(summary, material):
         raise ContentFailure("the summary repeats its instructions instead of summarising")
-    if _foreign(_REASONING, summary, material):
-        raise ContentFailure("the summary holds tags of the model's reasoning")
     if _foreign(_TOOL_CALL, summary, material):
         raise ContentFailure("the summary holds a tool call written as text")
+    if _foreign(_REASONING, summary, material):
+        raise ContentFailure("the summary holds tags of the model's reasoning")
     if is_refusal(summary):
         raise ContentFailure("the summary is a refusal, or asks for the material, instead of a summary")
     if _repeats(summary, material):
@@ -89,7 +101,7 @@ def check_sound(summary: str, material: str) -> None:
 
 def is_refusal(text: str) -> bool:
     """Say whether a text declines to summarise, or asks for something to summarise."""
-    beginning = text.strip().lstrip("\"'“*#> ")
+    beginning = _LABEL.sub("", text.strip().lstrip("\"'“*#> "))
     return _REFUSAL.match(beginning) is not None and estimate_tokens(beginning[:2000]) <= _REFUSAL_TOKENS
 
 

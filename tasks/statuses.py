@@ -67,8 +67,8 @@ def _advice(status: int) -> str:
 
 
 def _token(code: object) -> str | None:
-    """Return a code if it is one, and no sentence."""
-    return code if isinstance(code, str) and fullmatch(r"[\w.\-]{1,64}", code) else None
+    """Return a code if it looks like one: no sentence, and no key."""
+    return code if isinstance(code, str) and fullmatch(r"[a-z][a-z_]{0,47}|\d{1,6}", code) else None
 
 
 def _retry_after(headers: Any) -> float | None:
@@ -81,6 +81,6 @@ def _retry_after(headers: Any) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
     return seconds if 0 <= seconds < float("inf") else None

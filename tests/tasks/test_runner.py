@@ -295,6 +295,20 @@ def test_retry_after_is_obeyed_up_to_an_hour(
         assert 30 <= wait <= 60 if seconds is None else abs(wait - seconds) < 1
 
 
+@pytest.mark.parametrize(
+    "header", ["0", "nan", "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2027 00:00:00 +99999999999999"]
+)
+def test_a_retry_after_that_says_nothing_is_not_obeyed(
+    engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, header: str
+) -> None:
+    write(engine, "s", range(5))
+    server.answer = says.fails(429, retry_after=header)
+    with pytest.raises(TransientFailure, match="answered 429"):
+        runner().run()
+    (run,) = all_runs(engine, "s")
+    assert 30 <= (run.retry_at - run.finished_at).total_seconds() <= 60
+
+
 def test_a_wrong_key_waits_long(engine: Engine, runner: Callable[..., L2Runner], server: ModelServer) -> None:
     write(engine, "s", range(5))
     server.answer = says.fails(401)

@@ -1,5 +1,7 @@
 """Shapes of known secrets are taken out of a summary, and nothing else is."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,3 +69,27 @@ def test_what_is_none_stays(text: str) -> None:
 def test_it_never_fails_and_is_done_after_once(text: str) -> None:
     once, _ = remove_secrets(text)
     assert remove_secrets(once)[0] == once
+
+
+@pytest.mark.parametrize("unit", ["-eyJ", "eyJaaaaaaaaaa.", "password: ", "-----BEGIN ", "a://b:", "SG.aaaa"])
+def test_hostile_repetition_takes_no_time(unit: str) -> None:
+    began = time.monotonic()
+    remove_secrets((unit * 32_768)[:32_768])
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "API key: abcd1234efgh5678",
+        "**password:** hunter2hunter2",
+        "the password was hunter2hunter2",
+        "passphrase: hunter2hunter2",
+    ],
+)
+def test_what_is_said_to_be_a_secret_is_one(text: str) -> None:
+    assert remove_secrets(text)[1] == 1
+
+
+def test_a_moment_after_the_word_token_is_none() -> None:
+    assert remove_secrets("token: 2026-03-01T09:00Z")[1] == 0

@@ -112,10 +112,14 @@ TABLE: dict[str, Row] = {
         refuses("max_completion_tokens", "parallel_tool_calls", "tool_choice", named=False, values={"tool_choice": "required"}),
         requests=4,
     ),
-    "400 whatever is asked": configuration(says.fails(400), "answered 400, and so to every simpler request", 2, 8),
-    "422 whatever is asked": configuration(says.fails(422), "answered 422", 2, 8),
+    "modern in its limit, and knows neither of the others (param null)": folded(
+        refuses("max_tokens", "parallel_tool_calls", "tool_choice", named=False, values={"tool_choice": "required"}),
+        requests=5,
+    ),
+    "400 whatever is asked": configuration(says.fails(400), "answered 400, and so to every simpler request", 2, 10),
+    "422 whatever is asked": configuration(says.fails(422), "answered 422", 2, 10),
     "400 for more than two snapshots, without a reason": Row(
-        _too_long_above(2, says.fails(400)), "folded, half of the batch", 2, 5
+        _too_long_above(2, says.fails(400)), "folded, half of the batch", 2, 6
     ),
     # ------------------------------------------------------------------------------ length
     "413 for more than two snapshots": Row(_too_long_above(2, says.fails(413)), "folded, half of the batch", 2, 2),

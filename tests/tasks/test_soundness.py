@@ -1,8 +1,13 @@
 """What is no summary, and what is one though it looks like none."""
 
+import json
+import time
+
 import pytest
 
-from models import ContentFailure
+from models import ContentFailure, SummaryNode
+from tasks import ModelAnswer, ToolCall
+from tasks.answers import accept
 from tasks.prompt import AGGRESSIVE, RULES, SYSTEM_PROMPT
 from tasks.soundness import check_sound, is_refusal, is_tool_call
 
@@ -19,6 +24,18 @@ REFUSALS = (
     "> I apologize, but this content violates the policy.",
     "Es tut mir leid, dabei kann ich nicht helfen.",
     "Je ne peux pas vous aider.",
+    "I must decline to summarise this.",
+    "Summary: I'm sorry, I can't help with that.",
+    "No snapshots were provided.",
+    "The snapshots are empty.",
+    "I'm afraid I can't do that.",
+    "I can't produce a summary.",
+    "I'm just an AI model and cannot do this.",
+    "I will not summarise this.",
+    "Unable to process the request.",
+    "Sorry, this content violates our policy.",
+    "Mi dispiace, non posso aiutare.",
+    "\u6211\u4e0d\u80fd\u603b\u7ed3\u3002",
     "\u62b1\u6b49\uff0c\u6211\u65e0\u6cd5\u5e2e\u52a9\u3002",
 )
 
@@ -29,6 +46,12 @@ SUMMARIES = (
     "As an engineer Ada wants figures.",
     "They are sorry for the delay of the launch, and moved it to June.",
     "Could the launch move to June? Ada asked, and Bob agreed.",
+    "As an AI engineer, Ada owns the rollout; Bob owns the database.",
+    "It seems that Ada prefers Postgres; Bob was for MySQL.",
+    "It looks like Bob will own the release of May.",
+    "Unfortunately I lost the keys of the staging server on 3 May; Bob has the others.",
+    "There is no content team any more: Ada writes the texts herself.",
+    "I will write to Bob on Friday, Ada promised.",
 )
 
 
@@ -53,7 +76,23 @@ def test_a_long_text_is_no_refusal_however_it_begins() -> None:
 
 @pytest.mark.parametrize(
     "tag",
-    ["<think>", "</think>", "<Thinking>", "<reasoning>", "\u25c1think\u25b7", "[THINK]", "<|channel|>", "<|im_end|>"],
+    [
+        "<think>",
+        "</think>",
+        "<think >",
+        '<think type="x">',
+        "<seed:think>",
+        "<|eot_id|>",
+        "<end_of_turn>",
+        "[INST]",
+        "<\uff5cAssistant\uff5c>",
+        "<Thinking>",
+        "<reasoning>",
+        "\u25c1think\u25b7",
+        "[THINK]",
+        "<|channel|>",
+        "<|im_end|>",
+    ],
 )
 def test_reasoning_is_told_unless_the_conversation_is_about_it(tag: str) -> None:
     text = f"{tag}The user wants a summary. They chose Postgres."
@@ -108,9 +147,22 @@ def test_lists_tables_and_what_the_material_repeats_are_no_loops() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["... --- ???", "\U0001f600\U0001f680", "***\n\n---", "- \n- \n-"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Done.",
+        "N/A",
+        "null",
+        "**Summary**",
+        "Summary saved.",
+        "... --- ???",
+        "\U0001f600\U0001f680",
+        "***\n\n---",
+        "- \n- \n-",
+    ],
+)
 def test_what_has_no_words_is_no_summary(text: str) -> None:
-    with pytest.raises(ContentFailure, match="has no words"):
+    with pytest.raises(ContentFailure, match="has no words that tell anything"):
         check_sound(text, "They talked about the plan.")
 
 
@@ -125,3 +177,24 @@ def test_the_prompt_is_no_summary_unless_the_conversation_is_about_it() -> None:
             check_sound(echo, "They chose Postgres.")
         check_sound(echo, f"Ada pasted the prompt of the memory worker: {echo}")
     check_sound("Keep decisions, each with its reason; the agent cannot carry its whole past.", "They talked.")
+
+
+@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "content_filter", "SAFETY", "error"])
+def test_an_answer_that_was_ended_is_not_accepted_in_whatever_word_it_is_said(reason: str) -> None:
+    call = ToolCall("save_snapshot", '{"text": "They chose Postgres."}', "c1")
+    batch = [
+        SummaryNode(
+            session_id="s", level=1, span_start=1, span_end=2, content="They chose Postgres. " * 40, token_count=200
+        )
+    ]
+    assert accept(ModelAnswer((call,), "tool_calls"), batch, 2048)
+    with pytest.raises(ContentFailure, match="finish_reason"):
+        accept(ModelAnswer((call,), reason), batch, 2048)
+
+
+def test_a_text_of_megabytes_is_refused_before_anything_is_sought_in_it() -> None:
+    call = ToolCall("save_snapshot", json.dumps({"text": "-eyJ" * 1_000_000}), "c1")
+    began = time.monotonic()
+    with pytest.raises(ContentFailure, match="at most 32768 are stored"):
+        accept(ModelAnswer((call,), "tool_calls"), [], 2048)
+    assert time.monotonic() - began < 2
