@@ -23,8 +23,9 @@ _server.set_forkserver_preload(_LOADED)
 
 
 def may_be_forked(command: list[str], environ: Mapping[str, str]) -> bool:
-    """Whether it is the command, in an environment that says nothing to Python itself."""
-    return Path(command[0]).name == "mneme" and not any(name.startswith(("LANG", "LC_", "PYTHON")) for name in environ)
+    """Whether it is the command of this very environment, and what it is given says nothing to Python itself."""
+    own = Path(sys.executable).parent / "mneme"
+    return Path(command[0]) == own and not any(name.startswith(("LANG", "LC_", "PYTHON")) for name in environ)
 
 
 def run_forked(
