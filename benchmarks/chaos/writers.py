@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import mneme_client
@@ -32,10 +33,12 @@ class Ledger:
     attempts_lost: int = 0
 
 
-def by_client(settings: Settings) -> Callable[[Write], object]:
+@contextmanager
+def by_client(settings: Settings) -> Iterator[Callable[[Write], object]]:
     """Write through ``mneme_client`` on a SQLAlchemy session; it enqueues after the commit."""
     mneme_client.configure(broker_url=settings.require_broker_url())
-    new_session = sessionmaker(make_engine(settings.require_database_url(), pool_size=1))
+    engine = make_engine(settings.require_database_url(), pool_size=1)
+    new_session = sessionmaker(engine)
 
     def write(planned: Write) -> object:
         try:
@@ -44,12 +47,15 @@ def by_client(settings: Settings) -> Callable[[Write], object]:
         except mneme_client.SnapshotConflict:
             raise Refused from None
 
-    return write
+    yield write
+    engine.dispose()
 
 
-def by_store(settings: Settings) -> Callable[[Write], object]:
+@contextmanager
+def by_store(settings: Settings) -> Iterator[Callable[[Write], object]]:
     """Write through ``SummaryDAGStore``, with ``enqueue_on_commit``. A span that is taken by the same text is no error."""
-    new_session = sessionmaker(make_engine(settings.require_database_url(), pool_size=1))
+    engine = make_engine(settings.require_database_url(), pool_size=1)
+    new_session = sessionmaker(engine)
     enqueue_on_commit(new_session, settings=settings)
 
     def write(planned: Write) -> object:
@@ -63,7 +69,8 @@ def by_store(settings: Settings) -> Callable[[Write], object]:
         except NodeExists:
             return _by_sql(new_session, planned)  # the store knows no repetition: the function of the contract does
 
-    return write
+    yield write
+    engine.dispose()
 
 
 def _by_sql(new_session: "sessionmaker[Session]", planned: Write) -> object:
@@ -74,7 +81,8 @@ def _by_sql(new_session: "sessionmaker[Session]", planned: Write) -> object:
         raise Refused from None
 
 
-def by_sql(settings: Settings) -> Callable[[Write], object]:
+@contextmanager
+def by_sql(settings: Settings) -> Iterator[Callable[[Write], object]]:
     """Write by the SQL function alone, on a new connection each time, and tell nobody."""
     url = settings.require_database_url().replace("postgresql+psycopg:", "postgresql:")
 
@@ -86,7 +94,7 @@ def by_sql(settings: Settings) -> Callable[[Write], object]:
         except psycopg.errors.UniqueViolation:
             raise Refused from None
 
-    return write
+    yield write
 
 
 KINDS = (by_client, by_store, by_sql, by_sql)
@@ -95,21 +103,28 @@ KINDS = (by_client, by_store, by_sql, by_sql)
 class Writer(threading.Thread):
     """One main app: does what its plan says, evenly over the given time."""
 
-    def __init__(self, write: Callable[[Write], object], plan: list[Write], seconds: float, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        writing: AbstractContextManager[Callable[[Write], object]],
+        plan: list[Write],
+        seconds: float,
+        ledger: Ledger,
+    ) -> None:
         super().__init__(daemon=True)
-        self._write, self._plan, self._seconds, self._ledger = write, plan, seconds, ledger
+        self._writing, self._plan, self._seconds, self._ledger = writing, plan, seconds, ledger
 
     def run(self) -> None:
         """Write everything; a write that is behind its time is made at once."""
         began = time.monotonic()
-        for position, planned in enumerate(self._plan):
-            time.sleep(max(0.0, began + self._seconds * position / len(self._plan) - time.monotonic()))
-            self._until_it_is_in(planned)
+        with self._writing as write:
+            for position, planned in enumerate(self._plan):
+                time.sleep(max(0.0, began + self._seconds * position / len(self._plan) - time.monotonic()))
+                self._until_it_is_in(planned, write)
 
-    def _until_it_is_in(self, planned: Write) -> None:
+    def _until_it_is_in(self, planned: Write, write: Callable[[Write], object]) -> None:
         while True:
             try:
-                self._write(planned)
+                write(planned)
             except Refused:
                 self._note(planned, refused=True)
                 return
