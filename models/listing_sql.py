@@ -2,17 +2,12 @@
 
 from sqlalchemy import text
 
-from models.sql import HOLD, JOIN_BREAKER, UNCOVERED
+from models.sql import HOLD, JOIN_BREAKER, WAITING
 
 # Given up first, then what keeps failing, then what has been due for longest; after these the newest sessions. Its cost grows
 # with what waits and what was given up, not with what was folded.
 SESSIONS = text(f"""
-    with waiting as (
-        select n.session_id, n.level + 1 as level, count(*) as nodes,
-               (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
-          from mneme.summary_nodes n
-         where {UNCOVERED} and n.level < :max_level
-         group by n.session_id, n.level having count(*) >= :threshold),
+    with waiting as ({WAITING}),
     lowest as (select distinct on (session_id) * from waiting order by session_id, level),
     due as (
         select w.session_id, w.nodes, w.due_since, coalesce({HOLD}, 'due') as hold,
@@ -74,10 +69,6 @@ RUNS = text(f"""
 
 # Every session with enough to fold at some level, the one that became due first, first. Held or not: a claim knows that better.
 DUE_SESSIONS = text(f"""
-    select session_id from (
-        select n.session_id, (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
-          from mneme.summary_nodes n
-         where {UNCOVERED} and n.level < :max_level
-         group by n.session_id, n.level having count(*) >= :threshold) as due
+    select session_id from ({WAITING}) as waiting
      group by session_id order by min(due_since), session_id
 """)

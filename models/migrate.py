@@ -92,6 +92,21 @@ def check_schema(engine: Engine) -> None:
         raise SchemaError(f"the schema is at revision {found}, this release needs {revisions[-1]}: run `mneme migrate`")
 
 
+def check_schema_if_reachable(engine: Engine) -> StorageError | None:
+    """Make sure of the schema as ``check_schema`` does, for a process that waits for its database; return why it is away.
+
+    Raises:
+        SchemaError: it is missing or older.
+    """
+    try:
+        check_schema(engine)
+    except SchemaError:
+        raise
+    except StorageError as away:
+        return away
+    return None
+
+
 def grant(engine: Engine, role: str) -> None:
     """Give the role of a main app what it needs: to write snapshots, append messages, and read memory.
 

@@ -15,6 +15,15 @@ _TIMES = ARRAY(TIMESTAMP(timezone=True))
 # The one predicate for "waiting to be folded"; the index summary_nodes_uncovered has it too.
 UNCOVERED = "n.superseded_by is null and n.dismissed_at is null and n.retired_at is null and not n.degraded"
 
+# The sessions and levels with enough uncovered nodes for a fold, by the level to be made. One has been due since the last node
+# that was needed for it came.
+WAITING = f"""
+    select n.session_id, n.level + 1 as level, count(*) as nodes, min(n.created_at) as oldest,
+           (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
+      from mneme.summary_nodes n
+     where {UNCOVERED} and n.level < :max_level
+     group by n.session_id, n.level having count(*) >= :threshold"""
+
 # A declined node may ride along with the next fold, but is never counted.
 _DECLINED = "n.superseded_by is null and n.retired_at is null and not n.degraded and n.dismissed_reason = 'declined'"
 

@@ -3,19 +3,14 @@
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
-from models.sql import CAPPED, HOLD, JOIN_BREAKER, PROBE_RUNS, UNCOVERED
+from models.sql import CAPPED, HOLD, JOIN_BREAKER, PROBE_RUNS, WAITING
 
 _TEXTS = ARRAY(TEXT)
 
 # Every session with enough uncovered nodes at some level, at the lowest such level, by what holds it. It has been due
 # since the last node that was needed for it came.
 DUE = text(f"""
-    with waiting as (
-        select n.session_id, n.level + 1 as level, count(*) as nodes, min(n.created_at) as oldest,
-               (array_agg(n.created_at order by n.created_at))[:threshold] as due_since
-          from mneme.summary_nodes n
-         where {UNCOVERED} and n.level < :max_level
-         group by n.session_id, n.level having count(*) >= :threshold),
+    with waiting as ({WAITING}),
     lowest as (select distinct on (session_id) * from waiting order by session_id, level),
     held as (
         select w.session_id, w.nodes, w.oldest, w.due_since, {HOLD} as hold, {CAPPED} as cap

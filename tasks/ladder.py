@@ -36,16 +36,14 @@ class Rung:
             named: the parameter that the server did not like, if it said so.
         """
         steps: dict[str, Rung] = {}
-        if self.limit == "max_completion_tokens":
+        if self.limit == "max_completion_tokens" and not self.last:
             steps["max_completion_tokens"] = replace(self, limit="max_tokens")
         if self.parallel_tool_calls:
             steps["parallel_tool_calls"] = replace(self, parallel_tool_calls=False)
         if self.tool_choice == "required":
             steps["tool_choice"] = replace(self, tool_choice="auto")
-        elif not (self.parallel_tool_calls or self.last) and self.limit == "max_tokens":
+        if not steps and self.limit == "max_tokens":
             steps["max_tokens"] = replace(self, limit="max_completion_tokens", last=True)
-        if self.last:
-            steps.pop("max_completion_tokens", None)
         return steps.get(named or "", next(iter(steps.values()), None))
 
 

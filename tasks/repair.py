@@ -157,8 +157,7 @@ class Redoing:
             return "lost_lease"
         except FoldFailed as failure:
             self.failure = failure
-            said = {"session": claimed.session_id, "node": self._degraded.id, "run": claimed.run_id}
-            logger.warning(Event("repair failed", **said, kind=failure.kind, error=failure))
+            self._log("repair failed", claimed, logging.WARNING, kind=failure.kind, error=failure)
             self._end(ending.fail(self._engine, self._settings, claimed, failure, self._usage))
             return "failed"
         except KeyboardInterrupt:
@@ -181,12 +180,15 @@ class Redoing:
             )
             answer = asking.fold(claimed.batch)
         ended = ending.replace(self._engine, settings, claimed, self._degraded.id, answer, self._usage)
-        said = {"session": claimed.session_id, "node": self._degraded.id, "run": claimed.run_id}
-        logger.info(Event("repair ends", **said, state=ended.state, new=ended.node_id))
+        self._log("repair ends", claimed, state=ended.state, new=ended.node_id)
         self._end(ended)
         if ended.state not in ("succeeded", "declined"):
             return "lost_lease"
         return "declined" if isinstance(answer, Declined) else "redone"
+
+    def _log(self, what: str, claimed: Claim, severity: int = logging.INFO, **fields: object) -> None:
+        said = {"session": claimed.session_id, "node": self._degraded.id, "run": claimed.run_id, **fields}
+        logger.log(severity, Event(what, **said))
 
     def _end(self, ended: Ended) -> None:
         """Publish the session if it is due by now; should the message be lost, the sweep finds the run's row."""

@@ -165,11 +165,9 @@ class L2Runner:
 
     def _last_resort(self, claimed: Claim, failure: ContentFailure) -> tuple[Fold | Declined, Ended]:
         """Write what stands in for an answer; raises ``TransientFailure``, recorded, when the database does not take it."""
-        logger.warning(
-            Event(
-                "no usable answer, run after run", session=claimed.session_id, to_level=claimed.level, run=claimed.run_id,
-                runs=claimed.content_failures + 1, fallback=self._settings.mneme.fallback, error=failure,
-            )
+        self._log(
+            "no usable answer, run after run", claimed, logging.WARNING,
+            runs=claimed.content_failures + 1, fallback=self._settings.mneme.fallback, error=failure,
         )  # fmt: skip
         try:
             return last_resort.end(self._engine, self._settings, claimed, failure, self._usage)
@@ -178,8 +176,7 @@ class L2Runner:
             raise
 
     def _failed(self, claimed: Claim, failure: FoldFailed) -> None:
-        said = {"session": claimed.session_id, "to_level": claimed.level, "run": claimed.run_id}
-        logger.warning(Event("fold failed", **said, attempt=claimed.attempt, kind=failure.kind, error=failure))
+        self._log("fold failed", claimed, logging.WARNING, attempt=claimed.attempt, kind=failure.kind, error=failure)
         ended = ending.fail(self._engine, self._settings, claimed, failure, self._usage)
         if ended.state != "failed":
             self._log("lease lost, nothing written", claimed)
@@ -223,8 +220,9 @@ class L2Runner:
         if ended.breaker is not None:
             logger.warning(Event(f"breaker {ended.breaker}", model=self._model, server=self._server.base_url))
 
-    def _log(self, what: str, claimed: Claim, **fields: object) -> None:
-        logger.info(Event(what, session=claimed.session_id, to_level=claimed.level, run=claimed.run_id, **fields))
+    def _log(self, what: str, claimed: Claim, severity: int = logging.INFO, **fields: object) -> None:
+        said = {"session": claimed.session_id, "to_level": claimed.level, "run": claimed.run_id, **fields}
+        logger.log(severity, Event(what, **said))
 
 
 def _server(settings: Settings, model_name: str, client: ChatClient | None) -> Server:
@@ -240,8 +238,7 @@ def _client(settings: Settings) -> ChatClient | None:
     """
     if settings.require_model() == EXTRACT:
         return None
-    from tasks.openai_client import (
-        OpenAIClient,  # here: its library loads for a second, and beat and others need none of it
-    )
+    # Here: its library loads for a second, and beat and others need none of it.
+    from tasks.openai_client import OpenAIClient
 
     return OpenAIClient(settings, os.environ.get("OPENAI_API_KEY"))

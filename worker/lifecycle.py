@@ -9,8 +9,8 @@ from typing import Any
 from celery import Celery, bootsteps, signals
 
 from models.engine import get_engine, make_engine, transaction
-from models.errors import SchemaError, SettingsError, StorageError
-from models.migrate import check_schema
+from models.errors import SettingsError, StorageError
+from models.migrate import check_schema_if_reachable
 from models.runs import release_worker
 from models.settings import EXTRACT, Settings, get_settings
 from tasks.calls import cut_off_calls
@@ -56,13 +56,9 @@ def check_worker(settings: Settings) -> None:
     if model != EXTRACT:
         import_module("tasks.openai_client")  # now, and not within the first fold
     engine = make_engine(settings.require_database_url(), pooled=False)
-    try:
-        check_schema(engine)
-    except SchemaError:
-        raise
-    except StorageError as error:
-        # Down for now: a worker waits for its database, as it waits for its broker.
-        logger.warning("the schema could not be checked, going on: %s", error)
+    # Down for now: a worker waits for its database, as it waits for its broker.
+    if away := check_schema_if_reachable(engine):
+        logger.warning("the schema could not be checked, going on: %s", away)
 
 
 def _starting(**_: Any) -> None:

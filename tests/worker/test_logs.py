@@ -88,7 +88,7 @@ def test_a_day_of_normal_work_is_a_few_lines_in_json(
     write(engine, "s", range(5))
     quick = asking | {"MNEME_SCHEDULES__SWEEP_SECONDS": "1"}
     with (
-        celery_worker(quick, tmp_path / "worker.log", "-l", "info") as worker,
+        celery_worker(quick, tmp_path / "worker.log") as worker,
         process(celery("beat", "-l", "info"), quick, tmp_path / "beat.log") as beat,
     ):
         for _ in range(50):
@@ -113,7 +113,7 @@ def test_failures_are_warnings_and_are_told_once(
 ) -> None:
     write(engine, "s", range(5))
     server.answer = says.fails(401)
-    with celery_worker(asking, tmp_path / "worker.log", "-l", "info") as worker:
+    with celery_worker(asking, tmp_path / "worker.log") as worker:
         publish(load_settings(asking), "s")
         wait_until(lambda: "fold failed" in worker.log)
         publish(load_settings(asking), "\0")
@@ -146,7 +146,7 @@ def test_nothing_planted_is_in_a_log_at_debug(
 def test_a_wish_for_text_is_granted_and_a_wrong_one_refused(
     environ: dict[str, str], broker: redis.Redis, tmp_path: Path
 ) -> None:
-    with celery_worker(environ | {"MNEME_WORKER__LOG_FORMAT": "text"}, tmp_path / "worker.log", "-l", "info") as worker:
+    with celery_worker(environ | {"MNEME_WORKER__LOG_FORMAT": "text"}, tmp_path / "worker.log") as worker:
         assert "[info     ] worker@test ready." in worker.log
         assert "\x1b[" not in worker.log.split("ready.")[1]
     done = run(celery("worker"), environ | {"MNEME_WORKER__LOG_FORMAT": "xml"})

@@ -46,7 +46,6 @@ def backfill(session_ids: tuple[str, ...], concurrency: int, tokens: int | None,
 
     settings = or_exit(_settings)
     found = or_exit(lambda: _sessions(settings, session_ids))
-    progress = None
     with _bar(len(found)) as told:
         try:
             progress = or_exit(lambda: _run(settings, found, concurrency, tokens, told, let_go))
@@ -120,7 +119,7 @@ def _bar(total: int) -> "Iterator[Callable[[Progress], None]]":
         nonlocal last
         if time.monotonic() > last + _TELL_EVERY_SECONDS:
             last = time.monotonic()
-            click.echo(f"{_how_far(progress)}", err=True)
+            click.echo(_how_far(progress), err=True)
 
     yield tell
 

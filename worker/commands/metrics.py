@@ -52,15 +52,10 @@ def _engine() -> "Engine":
         SchemaError: the schema is missing or older than this code.
     """
     from models.engine import make_engine
-    from models.errors import SchemaError, StorageError
-    from models.migrate import check_schema
+    from models.migrate import check_schema_if_reachable
     from models.settings import get_settings
 
     engine = make_engine(get_settings().require_database_url(), pool_size=1)
-    try:
-        check_schema(engine)
-    except SchemaError:
-        raise
-    except StorageError as error:
-        click.echo(f"mneme: the schema could not be checked, going on: {error}", err=True)
+    if away := check_schema_if_reachable(engine):
+        click.echo(f"mneme: the schema could not be checked, going on: {away}", err=True)
     return engine
