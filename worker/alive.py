@@ -1,5 +1,5 @@
 """A file that is touched every few seconds while the loop of worker or beat turns, for a probe that starts no interpreter:
-``find /run/mneme/alive -mmin -2 | grep -q .``
+``find /run/mneme/alive -mmin -2 | grep -q .``; and the same told to systemd's watchdog, where that listens.
 
 A loop that is trying to reach its broker turns: to end the process would mend nothing. Nothing here asks Postgres.
 """
@@ -15,6 +15,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 
 from models.errors import SettingsError
 from models.settings import get_settings
+from worker.systemd import tell_systemd
 
 logger = logging.getLogger("mneme.alive")
 
@@ -36,7 +37,8 @@ def check_liveness_file() -> None:
 
 
 def touch() -> None:
-    """Touch the file, if one is set; a full disk is told of, and ends nothing."""
+    """Touch the file, if one is set, and tell systemd, if it listens; a full disk is told of, and ends nothing."""
+    tell_systemd()
     path = get_settings().worker.liveness_file
     if path is None:
         return

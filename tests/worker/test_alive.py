@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,21 +34,55 @@ def probe(path: Path) -> int:
     return run(["sh", "-c", PROBE.format(path)], {}).returncode
 
 
-def test_a_worker_is_alive_while_its_loop_turns(environ: dict[str, str], broker: redis.Redis, tmp_path: Path) -> None:
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[socket.socket]:
+    """What systemd listens on for a service of Type=notify."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(60)
+        yield listening
+
+
+def told(systemd: socket.socket) -> int:
+    """Return how many messages wait, and take them."""
+    systemd.setblocking(False)
+    count = 0
+    while True:
+        try:
+            assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
+            count += 1
+        except BlockingIOError:
+            return count
+
+
+def test_a_worker_is_alive_while_its_loop_turns(
+    environ: dict[str, str], broker: redis.Redis, tmp_path: Path, systemd: socket.socket
+) -> None:
     path = tmp_path / "alive"
     assert probe(path) != 0
     # Postgres is away: to end the worker would not bring it back.
-    away = environ | {"DATABASE_URL": "postgresql://u@127.0.0.1:1/d"}
+    away = environ | {"DATABASE_URL": "postgresql://u@127.0.0.1:1/d", "NOTIFY_SOCKET": systemd.getsockname()}
     with celery_worker(alive(away, path), tmp_path / "worker.log") as worker:
         touched_again(path, 15)
         assert probe(path) == 0
         worker.send(signal.SIGSTOP)
+        assert told(systemd) > 0
         time.sleep(7)
         assert age(path) > 6
+        assert told(systemd) == 0
         os.utime(path, (time.time() - 180,) * 2)
         assert probe(path) != 0
         worker.send(signal.SIGCONT)
         touched_again(path, 15)
+        assert told(systemd) > 0
+
+
+def test_beat_tells_systemd_that_it_is_ready(
+    environ: dict[str, str], broker: redis.Redis, tmp_path: Path, systemd: socket.socket
+) -> None:
+    notified = environ | {"NOTIFY_SOCKET": systemd.getsockname()}
+    with process(celery("beat"), notified, tmp_path / "beat.log"):
+        assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
 
 
 @pytest.mark.parametrize("role", ["worker", "beat"])
