@@ -24,7 +24,7 @@ for name in list(os.environ):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest: at the end all processes have something to do until all is done."""
-    items.sort(key=lambda item: "tests/worker/" not in item.nodeid)
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/deploy/test_topology", "tests/worker/")))
 
 
 @pytest.fixture(scope="session")

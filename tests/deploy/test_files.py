@@ -1,0 +1,174 @@
+"""Every file of deploy/ by the checker of its kind: a file that none knows is a failure."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from models import load_settings
+from tests.support.processes import ROOT, run
+
+DEPLOY = ROOT / "deploy"
+COMPOSE = DEPLOY / "compose" / "compose.yaml"
+KUBERNETES = DEPLOY / "kubernetes"
+UNITS = DEPLOY / "systemd"
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+MOST_EXPOSURE = 2.0  # of 10, by systemd's own reckoning
+
+needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
+needs_kubectl = pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl on this machine")
+
+
+def tool(name: str, *arguments: object) -> str:
+    """Run a checker of the environment, or of the machine, and return what it says; it must be content."""
+    own = Path(sys.executable).parent / name
+    done = run([str(own if own.exists() else name), *map(str, arguments)], {})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def test_every_file_is_of_a_kind_that_a_test_checks() -> None:
+    checked = (
+        r".*/README\.md",  # tests/test_docs.py
+        r"docker/Dockerfile(\.dockerignore)?",
+        r"compose/(compose\.yaml|make-env\.sh)",
+        r"systemd/(mneme-[\w@]+\.service|mneme-\.service\.d/hardening\.conf|\w+\.env\.example)",
+        r"kubernetes/(migrate/)?[\w-]+\.yaml",
+        r"monitoring/(alerts|alerts_test)\.yml",  # tests/worker/test_monitoring.py
+        r"monitoring/dashboard\.json",
+        r"README\.md",
+    )
+    names = [str(path.relative_to(DEPLOY)) for path in FILES if not path.name.startswith(".")]
+    assert [name for name in names if not any(re.fullmatch(kind, name) for kind in checked)] == []
+
+
+def test_the_dockerfile() -> None:
+    tool("hadolint", DEPLOY / "docker" / "Dockerfile")
+
+
+def test_the_image_is_made_from_what_belongs_to_it_and_nothing_else() -> None:
+    """Everything is ignored but what the Dockerfile copies: no .env, no history."""
+    ignore = (DEPLOY / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    kept = {line[1:].removesuffix("/**") for line in ignore if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    assert "*" in ignore
+    assert kept == {name for names in copied for name in names.split()}
+
+
+def test_the_shell_scripts() -> None:
+    scripts = [path for path in FILES if path.suffix == ".sh"]
+    assert scripts
+    tool("shellcheck", *scripts, ROOT / ".ci" / "run")
+
+
+def test_the_compose_file() -> None:
+    tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE)
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    lease_seconds = load_settings({}).mneme.lease_seconds
+    assert int(services["worker"]["stop_grace_period"].removesuffix("s")) > lease_seconds
+    for name, service in services.items():
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert name == "migrate" or "healthcheck" in service, name
+        assert name in ("postgres", "redis") or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+    assert "OPENAI_API_KEY" in services["worker"]["environment"]
+    assert not any("OPENAI_API_KEY" in services[name].get("environment", {}) for name in services if name != "worker")
+
+
+def test_no_password_has_a_default() -> None:
+    passwords = re.findall(r"\$\{(\w*PASSWORD\w*)([^}]*)\}", COMPOSE.read_text())
+    assert passwords
+    assert {rest for _, rest in passwords} == {":?is missing, run make-env.sh"}
+    for path in UNITS.glob("*.example"):
+        assert not re.search(
+            r"^(DATABASE_URL|REDIS_URL|OPENAI_API_KEY|FLOWER_BASIC_AUTH)=.", path.read_text(), re.MULTILINE
+        )
+
+
+def test_the_passwords_are_made_once(tmp_path: Path) -> None:
+    script = Path(shutil.copy(DEPLOY / "compose" / "make-env.sh", tmp_path))
+    assert run([str(script)], {}).returncode == 0
+    made = tmp_path / ".env"
+    values = dict(line.split("=", 1) for line in made.read_text().splitlines() if "=" in line and line[0] != "#")
+    passwords = [value for name, value in values.items() if "PASSWORD" in name]
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert len(set(passwords)) == 3
+    assert all(re.fullmatch(r"[0-9a-f]{48}", password) for password in passwords)
+    before = made.read_bytes()
+    again = run([str(script)], {})
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    assert made.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".env", "make-env.sh"]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("version", ["1.29", "1.37"])
+def test_the_manifests(tmp_path: Path, version: str) -> None:
+    for directory in (KUBERNETES, KUBERNETES / "migrate"):
+        manifests = tmp_path / f"{directory.name}.yaml"
+        manifests.write_text(tool("kubectl", "kustomize", directory))
+        tool("kubernetes-validate", "--kubernetes-version", version, "--strict", manifests)
+
+
+@needs_kubectl
+def test_the_pods() -> None:
+    """What a schema does not tell: privileges, limits, probes, and that what refers to something refers to what is there."""
+    found = documents(
+        tool("kubectl", "kustomize", KUBERNETES) + "---\n" + tool("kubectl", "kustomize", KUBERNETES / "migrate")
+    )
+    config_maps = {document["metadata"]["name"] for document in found if document["kind"] == "ConfigMap"}
+    workloads = {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] in ("Deployment", "Job")}
+    assert set(workloads) == {f"mneme-{role}" for role in ("worker", "beat", "metrics", "flower", "migrate")}
+    for name, workload in workloads.items():
+        pod = workload["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert pod["enableServiceLinks"] is False, name
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert set(container["resources"]) == {"requests", "limits"}, name
+        assert name == "mneme-migrate" or "livenessProbe" in container, name
+        for source in container.get("envFrom", ()):
+            assert "secretRef" in source or source["configMapRef"]["name"] in config_maps, name
+    assert workloads["mneme-beat"]["strategy"] == {"type": "Recreate"}
+    grace = workloads["mneme-worker"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > load_settings({}).mneme.lease_seconds
+
+
+@needs_systemd
+def test_the_units(tmp_path: Path) -> None:
+    # The programs need not be installed for this, but must be there.
+    programs = tmp_path / "opt"
+    programs.mkdir()
+    for name in ("celery", "mneme"):
+        (programs / name).touch(mode=0o755)
+    shutil.copytree(UNITS, tmp_path / "units")
+    for path in (tmp_path / "units").glob("*.service"):
+        text = path.read_text()
+        assert re.findall(r"^ExecStart=(\S+)", text, re.MULTILINE)[0].startswith("/opt/mneme/bin/")
+        path.write_text(text.replace("/opt/mneme/bin", str(programs)))
+    names = [path.name.replace("@.", "@1.") for path in (tmp_path / "units").glob("*.service")]
+    environ = {"SYSTEMD_UNIT_PATH": f"{tmp_path}/units:"}
+    verified = run(["systemd-analyze", "verify", "--man=no", *names], environ)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    for name in names:
+        judged = run(["systemd-analyze", "security", "--offline=true", "--no-pager", name], environ).stdout
+        exposure = re.search(r"exposure level for \S+: ([\d.]+)", judged)
+        assert exposure is not None, judged
+        assert float(exposure[1]) <= MOST_EXPOSURE, judged
+
+
+def test_a_unit_lets_a_worker_finish_its_folds() -> None:
+    worker = (UNITS / "mneme-worker@.service").read_text()
+    assert int(re.findall(r"^TimeoutStopSec=(\d+)$", worker, re.MULTILINE)[0]) > load_settings({}).mneme.lease_seconds
+    assert "KillMode=mixed" in worker
