@@ -1,8 +1,6 @@
 """Postgres, Redis, four workers and beat, each of which may be killed, frozen and started again."""
 
-import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,62 +11,34 @@ import psycopg
 import redis
 
 from benchmarks.chaos.schedule import Fault, Kind
-from models import load_settings, make_engine, migrate
-from tests.support.servers import free_port
-from worker.embedded.children import Child, start
-from worker.embedded.programs import find_postgres, find_redis
-from worker.embedded.servers import start_postgres, start_redis
+from benchmarks.services import LEASE_SECONDS, Services
+from models import make_engine, migrate
 
 WORKERS = 4
-LEASE_SECONDS = 8.0
-_QUICK = {
-    "MNEME_LLM__MODEL": "moody", "MNEME_LLM__TIMEOUT_SECONDS": "3", "MNEME_MNEME__LEASE_SECONDS": f"{LEASE_SECONDS}",
-    "MNEME_SCHEDULES__SWEEP_SECONDS": "1", "MNEME_SCHEDULES__GRACE_SECONDS": "1", "MNEME_SCHEDULES__REQUEUE_SECONDS": "3",
-    "MNEME_LLM__BREAKER_SECONDS": "2", "MNEME_DATABASE__POOL_SIZE": "3", "MNEME_WORKER__CONCURRENCY": "6",
-}  # fmt: skip
 
 
-class Stack:
-    """Everything that runs. Started and stopped from the main thread: the kernel ends children with the thread.
+class Stack(Services):
+    """Everything that runs, and what goes wrong with it.
 
-    Args:
-        directory: where data and logs are.
-        sockets: a private directory with a short path.
-        model_url: whom the workers ask.
+    Args: as for ``Services``.
     """
 
     def __init__(self, directory: Path, sockets: Path, model_url: str) -> None:
-        self._directory, self._sockets = directory, sockets
-        self._ports = {"postgres": free_port(), "redis": free_port()}
-        self.children: dict[str, Child] = {}
+        super().__init__(directory, sockets, model_url, {"MNEME_LLM__BREAKER_SECONDS": "2"})
         self.injected: Counter[str] = Counter()
         self._ended_by_us: set[int] = set()
         self.ended_by_themselves: list[str] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
-        self.environ = os.environ | _QUICK | {
-            "DATABASE_URL": f"postgresql://postgres@127.0.0.1:{self._ports['postgres']}/mneme",
-            "REDIS_URL": f"redis://127.0.0.1:{self._ports['redis']}/0",
-            "OPENAI_BASE_URL": model_url,
-        }  # fmt: skip
-        self.settings = load_settings(self.environ)
 
     def start(self) -> None:
         """Start servers, schema, workers and beat."""
-        self._start_postgres()
-        self._start_redis()
+        self.start_postgres()
+        self.start_redis()
         engine = make_engine(self.settings.require_database_url(), pooled=False)
         migrate(engine)
         for number in range(WORKERS):
-            self._start_celery(f"worker{number}")
-        self._start_celery("beat")
-
-    def stop(self) -> None:
-        """Stop everything, servers last."""
-        for name in sorted(self.children, key=lambda name: name in ("postgres", "redis")):
-            child = self.children[name]
-            if not child.has_ended:
-                child.process.send_signal(signal.SIGCONT)
-            child.stop(20)
+            self.start_celery(f"worker{number}")
+        self.start_celery("beat")
 
     def look_after(self) -> None:
         """Do what is to be done by now, and start again whatever has died."""
@@ -78,7 +48,7 @@ class Stack:
             if child.has_ended and name not in ("postgres", "redis", "beat2"):
                 if child.process.pid not in self._ended_by_us:
                     self.ended_by_themselves.append(f"{name} ({child.process.returncode})")
-                self._start_celery(name)
+                self.start_celery(name)
 
     def calm_down(self) -> None:
         """Undo every fault that lasts, and do what was put off."""
@@ -99,11 +69,11 @@ class Stack:
             "kill beat": lambda: self._signal("beat", signal.SIGKILL),
             "a second beat": self._second_beat,
             "empty redis": lambda: self._empty_redis(fault),
-            "kill redis": lambda: self._again("redis", signal.SIGKILL, self._start_redis, 1.0),
+            "kill redis": lambda: self._again("redis", signal.SIGKILL, self.start_redis, 1.0),
             "freeze redis": lambda: self._freeze("redis", 4),
-            "restart postgres": lambda: self._again("postgres", signal.SIGINT, self._start_postgres, 2.0),
+            "restart postgres": lambda: self._again("postgres", signal.SIGINT, self.start_postgres, 2.0),
             # At once and without a checkpoint: what was committed is in its log, and nothing else.
-            "kill postgres": lambda: self._again("postgres", signal.SIGQUIT, self._start_postgres, 1.0),
+            "kill postgres": lambda: self._again("postgres", signal.SIGQUIT, self.start_postgres, 1.0),
             "end connections": lambda: self._end_connections(fault),
         }
         how[fault.kind]()
@@ -136,12 +106,12 @@ class Stack:
     def _second_beat(self) -> None:
         if "beat2" in self.children:
             return
-        self._start_celery("beat2")
+        self.start_celery("beat2")
         self._after(6, lambda: self.children.pop("beat2").stop(10))
 
     def _empty_redis(self, fault: Fault) -> None:
         try:
-            with redis.Redis(port=self._ports["redis"], socket_timeout=2) as client:
+            with redis.Redis(port=self.ports["redis"], socket_timeout=2) as client:
                 client.flushall()
         except redis.RedisError:
             self._once_more(fault)
@@ -161,21 +131,3 @@ class Stack:
                 connection.execute(end)
         except psycopg.OperationalError:
             self._once_more(fault)
-
-    def _start_postgres(self) -> None:
-        options = {"listen_addresses": "127.0.0.1", "port": str(self._ports["postgres"]), "max_connections": "200"}
-        child, _ = start_postgres(find_postgres("auto"), self._directory, self._sockets, options)
-        self.children["postgres"] = child
-
-    def _start_redis(self) -> None:
-        options = {"port": str(self._ports["redis"]), "bind": "127.0.0.1"}
-        self.children["redis"] = start_redis(find_redis("auto"), self._directory, self._sockets, options)[0]
-
-    def _start_celery(self, name: str) -> None:
-        named = ["worker", "-n", f"{name}@chaos", "--without-mingle", "--without-gossip"]
-        what = ["beat"] if name.startswith("beat") else named
-        program = [sys.executable, "-m", "celery", "-A", "worker", *what, "-l", "info"]
-        log = self._directory / f"{name}.log"
-        self.children[name] = start(
-            name, program, log, stop_signal=signal.SIGTERM, orphan_signal=signal.SIGKILL, environ=self.environ
-        )
