@@ -53,7 +53,7 @@ class Services:
         self.directory, self.sockets = directory, sockets
         self.ports = {"postgres": free_port(), "redis": free_port()}
         self.children: dict[str, Child] = {}
-        self.environ = os.environ | QUICK | (settings or {}) | {
+        self.environ: dict[str, str] = {**os.environ, **QUICK, **(settings or {})} | {
             "DATABASE_URL": self.url(user),
             "REDIS_URL": f"redis://127.0.0.1:{self.ports['redis']}/0",
             "OPENAI_BASE_URL": model_url,
@@ -102,7 +102,8 @@ class Services:
 
     def environ_of(self, release: Path | None) -> dict[str, str]:
         """Return the environment in which a release's packages come before those that are installed."""
-        return self.environ | ({"PYTHONPATH": f"{release}{os.pathsep}{release / 'client'}"} if release else {})
+        before = {"PYTHONPATH": f"{release}{os.pathsep}{release / 'client'}"} if release else {}
+        return self.environ | before
 
     @staticmethod
     def command(*arguments: str) -> list[str]:

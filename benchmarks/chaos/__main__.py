@@ -1,14 +1,10 @@
 """``make chaos SEED=1 MINUTES=5``: see benchmarks/README.md."""
 
 import argparse
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 
 from benchmarks.chaos.run import Plan, chaos
-from worker.commands.up import Stopped, signals_raise
-from worker.embedded.servers import socket_directory
+from benchmarks.rehearsal import rehearse
 
 
 def main() -> int:
@@ -20,19 +16,7 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=200)
     given = parser.parse_args()
     plan = Plan(given.seed, given.minutes * 60, given.snapshots, given.sessions)
-    directory = Path(tempfile.mkdtemp(prefix="mneme-chaos-"))
-    try:
-        with signals_raise(), socket_directory(directory) as sockets:
-            outcome = chaos(plan, directory, sockets, lambda line: print(line, file=sys.stderr, flush=True))
-    except Stopped:
-        shutil.rmtree(directory, ignore_errors=True)
-        return 130
-    print(outcome)
-    if not outcome.holds:
-        print(f"data and logs are kept in {directory}", file=sys.stderr)
-        return 1
-    shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return rehearse("chaos", lambda directory, sockets, tell: chaos(plan, directory, sockets, tell))
 
 
 if __name__ == "__main__":
