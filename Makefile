@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 STORE_AND_JOB := $(addprefix tests/,models/test_store.py models/test_schema.py models/test_claims.py models/test_breaker.py \
 	models/test_memory.py tasks/test_runner.py tasks/test_sweep.py)
 
-.PHONY: help demo test chaos lint format install clean
+.PHONY: help demo test chaos upgrade restore lint format install clean
 
 ## help: this list
 help:
@@ -44,6 +44,14 @@ SNAPSHOTS ?= 10000
 SESSIONS ?= 200
 chaos: $(INSTALLED)
 	$(BIN)/python -m benchmarks.chaos --seed $(SEED) --minutes $(MINUTES) --snapshots $(SNAPSHOTS) --sessions $(SESSIONS)
+
+## upgrade: the code of an older revision and this one side by side, while snapshots are written; make upgrade FROM=REVISION
+upgrade: $(INSTALLED)
+	$(BIN)/python -m benchmarks.upgrade --from $(or $(FROM),$(error make upgrade FROM=REVISION, the release before))
+
+## restore: a backup, the loss of the hosts of Postgres and Redis, and a restore, while snapshots are written and folded
+restore: $(INSTALLED)
+	$(BIN)/python -m benchmarks.restore
 
 ## install: the virtual environment with everything that development needs
 install: $(INSTALLED)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _PLAIN = re.compile(r"[:,]\d+: (?P<level>WARNING|ERROR|CRITICAL)/\S+\] (?P<text>.*)")
@@ -18,6 +19,11 @@ def troubles(log: Path) -> Counter[str]:
 def warnings(log: Path) -> Counter[str]:
     """Return its warnings, which foretell nothing bad: that a database was away, say."""
     return _lines(log, ("warning",))
+
+
+def told(logs: Iterable[Path], what: Callable[[Path], Counter[str]]) -> tuple[str, ...]:
+    """Return a line for each kind of trouble or warning in each of the logs."""
+    return tuple(f"{log.stem}: {line} ({times})" for log in logs for line, times in what(log).items())
 
 
 def _lines(log: Path, levels: tuple[str, ...]) -> Counter[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from models import MnemeError
 from worker.commands.up import Stopped, signals_raise
 from worker.embedded.servers import socket_directory
 
@@ -30,6 +31,10 @@ def rehearse(name: str, run: Callable[[Path, Path, Tell], Result]) -> int:
     except Stopped:
         shutil.rmtree(directory, ignore_errors=True)
         return 130
+    except (MnemeError, RuntimeError, TimeoutError, AssertionError) as error:
+        print(f"FAILED: {error}")
+        print(f"data and logs are kept in {directory}", file=sys.stderr)
+        return 1
     except BaseException:
         print(f"data and logs are kept in {directory}", file=sys.stderr)
         raise

@@ -80,7 +80,7 @@ def main(name: str, how: str, sessions: int, every_seconds: float, stop: Path) -
                     told["error"] = "the same snapshot has another id"
                 ids[session_id, number] = content, node
             except Exception as error:  # noqa: BLE001 - told, whatever it is
-                told["error"] = f"{type(error).__name__}: {error}"
+                told["error"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             print(json.dumps(told), flush=True)
             position += 1
             time.sleep(max(0.0, began + position * every_seconds - time.monotonic()))

@@ -1,13 +1,12 @@
 """The upgrade itself, step by step, each of which waits until the one before has shown something."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.answers import Thinks
 from benchmarks.chaos.verdict import judge
-from benchmarks.logs import troubles, warnings
+from benchmarks.logs import told, troubles, warnings
 from benchmarks.services import Services
 from benchmarks.settling import settle
 from benchmarks.upgrade.folds import Folds
@@ -143,11 +142,7 @@ class _Upgrade:
             judge(engine, services.settings, services.environ, written.ledger),
             self._folds.counted(),
             took,
-            _told(logs, troubles),
-            _told(logs, warnings),
+            told(logs, troubles),
+            told(logs, warnings),
             tuple(self._problems),
         )
-
-
-def _told(logs: list[Path], what: Callable[[Path], Counter[str]]) -> tuple[str, ...]:
-    return tuple(f"{log.stem}: {line} ({times})" for log in logs for line, times in what(log).items())
