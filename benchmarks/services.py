@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -111,9 +112,22 @@ class Services:
         return [sys.executable, "-c", _COMMAND, *arguments]
 
     def stop(self) -> None:
-        """Stop everything, servers last."""
-        for name in sorted(self.children, key=lambda name: name in ("postgres", "redis")):
-            child = self.children[name]
-            if not child.has_ended:
-                child.process.send_signal(signal.SIGCONT)
+        """Stop everything: all others at once, then the servers."""
+        running = {name: child for name, child in self.children.items() if not child.has_ended}
+        servers = [running.pop(name) for name in ("postgres", "redis") if name in running]
+        for child in (*running.values(), *servers):
+            child.process.send_signal(signal.SIGCONT)
+        for child in running.values():
+            child.process.send_signal(child.stop_signal)
+        for child in running.values():
+            _wait(child, 20)
+        for child in servers:
             child.stop(20)
+
+
+def _wait(child: Child, patience_seconds: float) -> None:
+    # Asked once: a second SIGTERM would be a cold shutdown.
+    try:
+        child.process.wait(patience_seconds)
+    except subprocess.TimeoutExpired:
+        child.kill_group()
