@@ -8,11 +8,13 @@ from sqlalchemy import Connection, Engine, text
 from models import sql
 from models.engine import transaction
 from models.errors import SchemaError, StorageError
+from models.migration_locks import lock_tables
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATION_SECONDS = 600.0
+LOCKS_SECONDS = 10.0
 
 
 def _alembic() -> "Config":
@@ -69,6 +71,8 @@ def migrate(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
             raise SchemaError(
                 f"the schema is at revision {before}, which this release does not know: install a newer release"
             )
+        if before != known_revisions()[-1]:
+            lock_tables(connection, LOCKS_SECONDS)
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         return before, current_revision(connection)

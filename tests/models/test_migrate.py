@@ -3,8 +3,10 @@
 import re
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from alembic import command
@@ -92,6 +94,17 @@ def test_an_upgrade_counts_anew_what_waits_and_leaves_what_was_folded(empty: Eng
     assert anew == estimate_tokens(DENSE)
     assert anew > 1.5 * (waiting[0].token_count or 0)
     assert {finding.rule.name for finding in diagnose(empty, load_settings({})) if finding.violations} == set()
+
+
+def test_a_migration_and_a_writer_in_the_middle_of_its_transaction_do_not_end_each_other(empty: Engine) -> None:
+    migrate(empty, "0005")
+    with ThreadPoolExecutor() as thread, empty.begin() as writer:
+        writer.execute(text("insert into mneme.sessions (id) values ('s')"))
+        migrating = thread.submit(migrate, empty)
+        time.sleep(0.5)  # by now it would hold what is needed next, and wait for what is held
+        writer.execute(text("select mneme.write_l1_snapshot('s', 1, 10, 'A snapshot.')"))
+        writer.commit()
+        assert migrating.result(20) == ("0005", known_revisions()[-1])
 
 
 def test_a_main_apps_own_alembic_and_tables_are_left_alone(empty: Engine, tmp_path, monkeypatch) -> None:
