@@ -1,4 +1,4 @@
-"""The SQL of looking at a session: what is active in it, what lies under a node, and a node with all that belongs to it."""
+"""The SQL of looking at a session: what is active in it, what lies under a node, a node with all that belongs to it, the whole."""
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
@@ -71,4 +71,22 @@ RUN = text("""
     select id, state, attempt, repairs, llm_calls, prompt_tokens, completion_tokens, error_kind, error,
            extract(epoch from finished_at - started_at)::float8 as seconds
       from mneme.compaction_runs where id = :run_id
+""")
+
+# Every node of a session with its text and its edges, in one statement: all of it as it was at one moment.
+PICTURE_NODES = text("""
+    select n.id, n.level, n.span_start, n.span_end, n.token_count, n.reported_tokens, n.superseded_by, n.dismissed_reason,
+           n.retired_reason, n.replaced_by, n.degraded, n.compaction_level, n.model, n.prompt_version,
+           to_char(n.started_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as started_at,
+           to_char(n.ended_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as ended_at,
+           to_char(n.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as created_at,
+           to_char(n.dismissed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as dismissed_at,
+           to_char(n.retired_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as retired_at,
+           coalesce(p.content, '') as content,
+           array(select e.parent_id from mneme.summary_edges e where e.node_id = n.id order by e.ordinal) as parent_ids
+      from mneme.messages m
+      join mneme.summary_nodes n on n.id = m.id
+      left join mneme.message_parts p on p.message_id = n.id and p.part_index = 0
+     where m.session_id = :session_id and m.seq is null
+     order by n.level, n.span_start, n.span_end, n.created_at, n.id
 """)

@@ -1,4 +1,4 @@
-"""``mneme tree``: the DAG of a session on the terminal."""
+"""``mneme tree``: the DAG of a session on the terminal, or all of it as a page."""
 
 import json
 import shutil
@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from worker.exits import NEGATIVE, or_exit
+from worker.commands.tree_page import end_without_session, write_page
+from worker.exits import or_exit
 from worker.terminal import encodable, opening_words, visible
 
 if TYPE_CHECKING:
@@ -35,21 +37,43 @@ _PLAIN_LINES = ("|-- ", "`-- ", "|   ", "    ")
 )  # fmt: skip
 @click.option("--text", "with_text", is_flag=True, help="Show the first words of each summary too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object, its nodes nested in their roots.")
-def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bool, as_json: bool) -> None:
+@click.option(
+    "--html", "html_file", metavar="FILE", type=click.Path(),
+    help="Write every node, with its text, as a page for the browser; - is standard output.",
+)  # fmt: skip
+@click.pass_context
+def tree(
+    context: click.Context,
+    session_id: str,
+    depth: int,
+    level: int,
+    most_roots: int,
+    with_text: bool,
+    as_json: bool,
+    html_file: str | None,
+) -> None:
     """Show what SESSION's memory consists of: its active nodes, and below each the nodes it was made from.
 
     A line tells the level, the messages, the dates (UTC), the estimated tokens and the beginning of the node's id.
+
+    With --html it is the whole history instead, superseded and retired nodes too, as one page that loads nothing from
+    anywhere. FILE holds the conversation's text, and only you may read it.
 
     Examples:
 
       mneme tree chat-42
 
       mneme tree chat-42 --limit 5 --text
+
+      mneme tree chat-42 --html chat-42.html
     """
+    if html_file is not None:
+        _refuse_others_beside_html(context)
+        write_page(session_id, html_file)
+        return
     found = or_exit(lambda: _read(session_id, depth, level, most_roots, with_text))
     if found is None:
-        click.echo(f"mneme: there is no session {session_id!r}", err=True)
-        raise SystemExit(NEGATIVE)
+        end_without_session(session_id)
     if as_json:
         click.echo(json.dumps(_as_json(found)))
         return
@@ -59,6 +83,13 @@ def tree(session_id: str, depth: int, level: int, most_roots: int, with_text: bo
     for line in render(found, lines, level=level, width=width):
         # Without colours, for click takes them out again where the output is no terminal.
         click.echo(encodable(line))
+
+
+def _refuse_others_beside_html(context: click.Context) -> None:
+    for option in context.command.params:
+        given = option.name and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if given and isinstance(option, click.Option) and option.name != "html_file":
+            raise click.UsageError(f"--html shows everything: it goes without {option.opts[0]}", context)
 
 
 def _read(session_id: str, depth: int, level: int, most_roots: int, with_text: bool) -> "Tree | None":
