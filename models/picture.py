@@ -86,7 +86,7 @@ def read_picture(connection: Connection | Session, session_id: str) -> Picture |
 
 
 def _covered(rows: list[Row[Any]]) -> dict[UUID, list[tuple[str, str | None]]]:
-    """Return for each node when others stood in its place: the one that does now, and those that did until they were retired."""
+    """Return when others stood in the place of each node: the one that does now, and those that were retired."""
     successors = {row.id: row.superseded_by for row in rows}
     covered: dict[UUID, list[tuple[str, str | None]]] = defaultdict(list)
     for row in rows:

@@ -107,6 +107,9 @@ function drawEdges() {
     }
   }
   for (const [id, parts] of Object.entries(paths)) byId(id).setAttribute("d", parts.join(""));
+  // Edges closer than a few pixels would run into one dark field.
+  const apart = (unitsWide * view.scale) / Math.max(1, paths.edges.length);
+  byId("edges").setAttribute("stroke-opacity", Math.max(0.3, Math.min(1, apart / 5)).toFixed(2));
 }
 
 // A tick where a snapshot begins, as often as there is room: its first message and, where it is known, its date.
@@ -135,17 +138,21 @@ function nameLevels() {
   byId("levels").replaceChildren(
     ...rows.map((row) => {
       const name = make("div", "level", `Level ${row.level}`);
-      name.style.top = `${(row.top + row.bottom + SIGN_ROOM) / 2 - 9}px`;
+      name.style.top = `${row.bottom - 18}px`;
       return name;
     }),
   );
 }
 
+const narrow = () => matchMedia("(max-width: 640px)").matches;
+
 // As high as the window allows, so that few levels are not lost on a large screen and many fit on a small one.
 function measure() {
   const lanes = rows.reduce((sum, row) => sum + row.lanes.length, 0) || 1;
-  const room = window.innerHeight - 330 - rows.length * EDGE_ROOM - lanes * SIGN_ROOM;
-  view.height = placeRows(Math.max(44, Math.min(130, room / lanes)));
+  // On a phone the sheet with the details takes the lower half.
+  const most = narrow() ? window.innerHeight * 0.46 - AXIS_ROOM : window.innerHeight - 356;
+  const room = most - rows.length * EDGE_ROOM - lanes * SIGN_ROOM;
+  view.height = placeRows(Math.max(narrow() ? 30 : 44, Math.min(130, room / lanes)));
   const wasFit = view.scale <= view.fit;
   view.fit = Math.min((scroller.clientWidth - 2 * PADDING) / unitsWide, 120 / usualUnits);
   view.scale = wasFit ? view.fit : Math.max(view.scale, view.fit);

@@ -59,7 +59,8 @@ function makeRows() {
   return [...levels].sort(([a], [b]) => b - a).map(([level, own]) => ({ level, lanes: fillLanes(own) }));
 }
 
-// Bars are as high as their tokens, up to what all but a few reach; those few are cut, and show it.
+// Bars are as high as the square root of their tokens: snapshots stay readable beside summaries of many times their size. The
+// few that are far above all others are cut, and show it.
 function scaleOfTokens() {
   const sorted = nodes.map((node) => node.tokens).sort((a, b) => a - b);
   const largest = sorted.at(-1) || 1;
@@ -82,7 +83,7 @@ function placeRows(barHeight) {
       lane.bottom = y;
       for (const node of lane.nodes) {
         node.lane = lane;
-        node.height = Math.max(4, Math.min(1, node.tokens / mostTokens) * barHeight);
+        node.height = Math.max(4, Math.sqrt(Math.min(1, node.tokens / mostTokens)) * barHeight);
       }
     }
     row.bottom = y;

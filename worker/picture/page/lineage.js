@@ -57,6 +57,14 @@ function reveal(node) {
   scroller.scrollTo({ left: left + width / 2 - seen / 2, behavior: calm() ? "auto" : "smooth" });
 }
 
+// On a phone the details lie over the lower half: the node's level is brought into the upper one.
+function bringAboveSheet(node) {
+  const top = picture.getBoundingClientRect().top + node.lane.bottom;
+  const free = byId("details").getBoundingClientRect().top;
+  if (top > free - 8 || top < 40)
+    window.scrollBy({ top: top - free + AXIS_ROOM + 12, behavior: calm() ? "auto" : "smooth" });
+}
+
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 function choose(node) {
@@ -68,4 +76,5 @@ function choose(node) {
   if (node) moveTo(node);
   placeMarks();
   showDetails();
+  if (node && narrow()) bringAboveSheet(node);
 }

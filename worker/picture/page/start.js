@@ -9,7 +9,7 @@ function tellSession() {
   const told = [count(levelOne, "snapshot"), count(folds, "fold"), ...(retired ? [`${retired.toLocaleString("en")} retired`] : [])];
   byId("summary").textContent = nodes.length ? told.join(", ") : "Nothing was ever written for this session.";
   byId("scale").textContent = nodes.length
-    ? `Across: message numbers. Height: estimated tokens, full height ${Math.round(mostTokens).toLocaleString("en")}.`
+    ? `Across: message numbers. Height: estimated tokens (square root), full height ${Math.round(mostTokens).toLocaleString("en")}.`
     : "";
 }
 
