@@ -1,4 +1,4 @@
-"""The SQL of looking at a session: what is active in it, what lies under a node, one with all that belongs to it, everything."""
+"""The SQL of looking at a session: what is active, what lies under a node, one with all that belongs to it, every node."""
 
 from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY, UUID

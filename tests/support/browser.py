@@ -126,7 +126,11 @@ def browser() -> Iterator[Page]:
     we_read, to_write = os.pipe()
     with tempfile.TemporaryDirectory(prefix="mneme-test-browser-", ignore_cleanup_errors=True) as profile:
         # The browser reads from 3 and writes to 4. dash knows descriptors of one digit only, so Python moves them.
-        moves = "import os, sys; a, b = map(os.dup, map(int, sys.argv[1:3])); os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+        # First out of the way of 3 and 4: a descriptor moved onto itself would be closed by exec.
+        moves = (
+            "import os, sys; from fcntl import F_DUPFD, fcntl; a, b = (fcntl(int(n), F_DUPFD, 10) for n in sys.argv[1:3]);"
+            " os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+        )
         process = subprocess.Popen(
             [sys.executable, "-ISc", moves, str(to_read), str(to_write), PROGRAM, *_OPTIONS, f"--user-data-dir={profile}"],
             pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

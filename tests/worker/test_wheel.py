@@ -44,6 +44,7 @@ def test_the_wheel_holds_what_it_needs_and_nothing_else(wheel: Path) -> None:
     for needed in (
         "models/config.toml", "models/py.typed", "tasks/py.typed", "worker/py.typed",
         "models/migrations/env.py", "models/migrations/versions/0001_schema.py", "models/migrations/versions/0001_schema.sql",
+        "worker/picture/page/page.html", "worker/picture/page/page.css", "worker/picture/page/start.js",
     ):  # fmt: skip
         assert needed in names
     assert {name.split("/")[0] for name in names} == {"models", "tasks", "worker", "mneme_worker-0.1.0.dist-info"}

@@ -49,6 +49,7 @@ function placeNodes() {
   }
 }
 
+const STATES = ["active", "superseded", "dismissed", "retired", "unborn"];
 const SIGNS = {
   retired: "M-3.5 -3.5 L3.5 3.5 M-3.5 3.5 L3.5 -3.5",
   dismissed: "M-3.5 0 a3.5 3.5 0 1 0 7 0 a3.5 3.5 0 1 0 -7 0",
@@ -63,10 +64,10 @@ function showStep(step) {
     if (state === node.shown) continue;
     node.shown = state;
     const degraded = Boolean(node.degraded) && state === "active";
-    const look = `node ${state}${degraded ? " degraded" : ""}`;
-    for (const name of ["active", "superseded", "dismissed", "retired", "unborn", "degraded"])
-      node.group.classList.toggle(name, look.includes(name));
-    node.group.classList.add("node");
+    for (const name of STATES) node.group.classList.remove(name);
+    node.group.classList.remove("node", "degraded");
+    const others = [...node.group.classList]; // lit, match
+    node.group.setAttribute("class", [state, "node", ...(degraded ? ["degraded"] : []), ...others].join(" "));
     const sign = state === "retired" || state === "dismissed" ? SIGNS[state] : degraded ? SIGNS.degraded : "";
     node.sign.setAttribute("d", sign);
     node.group.setAttribute("aria-label", described(node));
