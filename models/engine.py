@@ -29,7 +29,9 @@ STATEMENT_TIMEOUT_SECONDS = 10
 _SET_TIMEOUTS = text(
     "select set_config('lock_timeout', :lock_ms, true), set_config('statement_timeout', :statement_ms, true),"
     " set_config('idle_in_transaction_session_timeout', :statement_ms, true),"
-    " set_config('TimeZone', 'UTC', true)"
+    # A role's or a database's own may be one that psycopg does not read.
+    " set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, MDY', true),"
+    " set_config('IntervalStyle', 'postgres', true)"
 )
 
 _CONNECT_ARGS = {

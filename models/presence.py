@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 from models import presence_sql as sql
 
 NOTE_EVERY_SECONDS = 20.0
-ALIVE_SECONDS = 90.0
-"""A worker that was not seen for longer is taken for gone: it missed four times."""
+ALIVE_SECONDS = 65.0
+"""A worker that was not seen for longer is taken for gone: it missed three times."""
 
 
 @dataclass(frozen=True)

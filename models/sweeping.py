@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row
 
 from models import sql
 from models.breaker import Server
+from models.holds import read_holds
 from models.runs import count_sessions
 from models.settings import NO_CAPS, MnemeSettings, ScheduleSettings, SpendSettings
 
@@ -100,7 +101,7 @@ def sweep_once(
     ending, running = _runs(connection, list(due))
     retried = {(row.session_id, row.level) for row in connection.execute(sql.TO_BE_RETRIED, {"session_ids": list(due)})}
 
-    holds = _holds(connection, due, server, spend)
+    holds = read_holds(connection, due, server, spend)
     postponed = _postpone(connection, holds)
 
     # A session whose run is ending just now is neither marked nor enqueued: the next sweep will know.
@@ -123,14 +124,6 @@ def sweep_once(
     taken = [Taken(sid, at[sid], retry=sid in again) for sid in free if sid in at]
     full = len(nodes) == schedules.sweep_batch or len(retries) == schedules.sweep_batch
     return Swept(taken, marked, more=full and not probing)
-
-
-def _holds(
-    connection: Connection, due: dict[str, int], server: Server, spend: SpendSettings
-) -> dict[str, Row[tuple[object, ...]]]:
-    """Return what holds each of the due sessions."""
-    which = {"session_ids": list(due), "levels": list(due.values())}
-    return {row.session_id: row for row in connection.execute(sql.HOLDS, which | server.key | spend.caps)}
 
 
 def _postpone(connection: Connection, holds: dict[str, Row[tuple[object, ...]]]) -> set[str]:

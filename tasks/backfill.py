@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 
+from models.engine import in_transaction
 from models.errors import ConfigurationFailure, FoldFailed, StorageError
+from models.runs import count
 from models.settings import Settings
 from models.settings_sections import BrokerSettings
 from tasks.runner import L2Runner
@@ -78,7 +80,7 @@ class Backfill:
                             break
                         running.add(pool.submit(self._fold_all, session_id))
                     if not running:
-                        return self.progress
+                        return self._ended()
                     done, running = wait(running, timeout=_LOOK_EVERY_SECONDS, return_when=FIRST_COMPLETED)
                     for future in done:
                         future.result()
@@ -96,12 +98,20 @@ class Backfill:
             if outcome not in ("folded", "declined"):
                 break
             if self._stop.is_set():
-                outcome = "stopped"
+                outcome = "stopped" if self._still_due(session_id) else "below_threshold"
         with self._lock:
             self.progress.sessions += 1
             if outcome != "below_threshold":
                 self.progress.others[outcome] += 1
             self._told(self.progress)
+
+    def _still_due(self, session_id: str) -> bool:
+        try:
+            return in_transaction(
+                self._engine, lambda connection: count(connection, session_id, self._settings.mneme)
+            ).due
+        except StorageError:
+            return True  # as far as anybody can tell
 
     def _fold(self, session_id: str) -> str:
         """Make one fold, and say what came of it."""
@@ -128,6 +138,12 @@ class Backfill:
             self._end("calls are on hold: mneme status says why")
         elif self._most_tokens is not None and spent >= self._most_tokens:
             self._end(f"{spent:,} tokens were spent, of {self._most_tokens:,} allowed")
+
+    def _ended(self) -> Progress:
+        """Return how far it came; what was stopped when all was done was not stopped."""
+        if self.progress.sessions == self.progress.total and not self.progress.others:
+            self.progress.stopped = None
+        return self.progress
 
     def _end(self, why: str) -> None:
         with self._lock:

@@ -23,6 +23,8 @@ REPAIR = "mneme.repair"
 RETENTION = "mneme.retention"
 DOCTOR = "mneme.doctor"
 
+_LONGEST_REASON = 200  # characters
+
 
 _making = Lock()
 
@@ -83,7 +85,7 @@ def publish(settings: Settings, session_id: str) -> None:
         get_producer(settings).send_task(JOB, kwargs={"session_id": session_id}, queue=QUEUE, retry=False)
     except (OperationalError, OSError) as error:
         raise BrokerError(
-            f"session {session_id!r}: the broker took no job ({type(error).__name__}); the sweep will enqueue it"
+            f"session {session_id!r}: the broker took no job ({_reason(error)}); the sweep will enqueue it"
         ) from None
 
 
@@ -99,7 +101,13 @@ def queue_length(settings: Settings) -> int:
             channel: Any = connection.default_channel
             return int(channel.queue_declare(QUEUE).message_count)
     except (OperationalError, OSError) as error:
-        raise BrokerError(f"the broker did not tell the length of its queue ({type(error).__name__})") from None
+        raise BrokerError(f"the broker did not tell the length of its queue: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Say in one short line what the broker's client said: a refused connection and a refused password are mended apart."""
+    said = str(error).splitlines()
+    return said[0][:_LONGEST_REASON] if said else type(error).__name__
 
 
 def publish_many(settings: Settings, session_ids: Iterable[str], *, seconds: float) -> int:

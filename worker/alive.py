@@ -11,10 +11,12 @@ from typing import Any
 
 from celery import bootsteps
 from celery.beat import Scheduler as CeleryScheduler
+from celery.beat import SchedulingError
 from celery.worker.consumer import Consumer as CeleryConsumer
 
 from models.errors import SettingsError
 from models.settings import get_settings
+from tasks.events import Event
 from worker.systemd import tell_systemd
 
 logger = logging.getLogger("mneme.alive")
@@ -29,6 +31,8 @@ def check_liveness_file() -> None:
         SettingsError: it cannot be written, and a probe would end a process that is well.
     """
     path = get_settings().worker.liveness_file
+    if path is not None and Path(path).is_dir():
+        raise SettingsError(f"worker.liveness_file: {path}: it is a directory: name a file in it")
     try:
         if path is not None:
             Path(path).touch()
@@ -74,6 +78,17 @@ class Scheduler(CeleryScheduler):
         """Send what is due; returns the seconds until it is to be called again."""
         touch()
         return super().tick(*args, **kwargs)
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send what is due. A broker that is away is one line: Celery's own writes the whole stack, at every tick."""
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except SchedulingError as error:
+            logger.warning(
+                Event("not sent, the next tick tries again", task=entry.task, error=str(error).splitlines()[0])
+            )
+        else:
+            logger.debug(Event("sent", task=entry.task))
 
     def _ensure_connected(self) -> Any:
         _touching(self.connection)

@@ -1,5 +1,6 @@
 """What may reach a terminal: no control character, escape sequence or mark that turns the direction of the line."""
 
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -20,6 +21,22 @@ def visible(text: str, *, keep: str = "") -> str:
         else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def typed(text: str) -> str:
+    """Return a session's id as it can be typed into a shell (bash, zsh) behind a command; a plain one is itself."""
+    shown = visible(text)
+    if shown == text and "\\" not in text:
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    # To a shell \x85 is a byte, and to Python a character.
+    shown = visible(character)
+    return f"\\u{ord(character):04x}" if "\x80" <= character < "\u0100" and shown != character else shown
 
 
 def opening_words(text: str, most_characters: int = 60) -> str:

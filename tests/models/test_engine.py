@@ -2,11 +2,12 @@
 
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from models import StorageError, transaction
+from models import StorageError, make_engine, transaction
 from models.engine import in_transaction
 from tests.support.snapshots import write
 
@@ -82,6 +83,20 @@ def test_what_is_stuck_is_cut_off(engine: Engine, stuck: str) -> None:
             wait()
         assert caught.value.transient
         assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres, MDY"])
+def test_the_style_of_dates_is_ours_whatever_the_roles_is(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    """A role's, a database's or PGDATESTYLE's own may be one that psycopg does not read."""
+    monkeypatch.setenv("PGDATESTYLE", style)
+    monkeypatch.setenv("PGOPTIONS", "-c IntervalStyle=sql_standard")
+    other = make_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), pooled=False)
+    with transaction(other) as connection:
+        now, day = connection.execute(text("select clock_timestamp(), interval '1 day 2 hours'")).one()
+    assert now.utcoffset() == timedelta(0)
+    assert day == timedelta(days=1, hours=2)
 
 
 def test_an_idle_transaction_is_ended_by_the_server(engine: Engine) -> None:

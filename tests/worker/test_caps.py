@@ -49,6 +49,7 @@ def test_four_workers_at_once(
             lambda: broker.llen("mneme") == 0 and any("'held'" in log.read_text() for log in logs), 60, "the cap"
         )
         wait_until(lambda: server.under_way == 0)
+        wait_until(lambda: "running     0 folds" in run(mneme("status"), asking).stdout)
         # What was under way when the cap was reached may exceed it, and no more.
         assert 3 <= len(server.calls) <= 3 + SLOTS
         told = run(mneme("status"), asking).stdout

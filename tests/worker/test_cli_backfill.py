@@ -100,6 +100,14 @@ def test_tokens_are_limited(engine: Engine, asking: dict[str, str], server: Mode
     assert len(server.calls) == 12
 
 
+def test_a_limit_that_is_reached_by_the_last_fold_stops_nothing(
+    engine: Engine, asking: dict[str, str], server: ModelServer
+) -> None:
+    write(engine, "s00", range(5))
+    done = run(mneme("backfill", "--tokens", "1"), asking)
+    assert (done.returncode, done.stdout) == (0, f"1 of 1 sessions, 1 folds, {CALL_TOKENS} tokens\n")
+
+
 def test_named_sessions_alone_and_what_is_in_the_way(
     engine: Engine, asking: dict[str, str], server: ModelServer, scalar: Callable[..., Any]
 ) -> None:

@@ -101,8 +101,25 @@ def test_beat_broker_and_workers_are_told_apart(
     )
     down = run(mneme("status"), environ | {"REDIS_URL": "redis://127.0.0.1:1/0"})
     assert (down.returncode, down.stderr) == (0, "")
-    assert "queue       the broker did not tell the length of its queue" in down.stdout
+    assert (
+        "queue       the broker did not tell the length of its queue: Error 111 connecting to 127.0.0.1:1"
+        in down.stdout
+    )
     assert "-> see that the broker answers at REDIS_URL" in down.stdout
+    scalar("update mneme.service_state set swept_at = now()")
+    assert (
+        "-> see that the broker answers at REDIS_URL"
+        in run(mneme("status"), environ | {"REDIS_URL": "redis://127.0.0.1:1/0"}).stdout
+    )
+    broker.config_set("requirepass", "of-the-broker")
+    try:
+        refused = run(mneme("status"), environ).stdout
+        assert "queue       the broker did not tell the length of its queue: Authentication required" in refused
+        swept = run(mneme("sweep"), environ)
+        assert (swept.returncode, swept.stderr.count("\n")) == (1, 1)
+        assert "Authentication required" in swept.stderr
+    finally:
+        redis.Redis.from_url(environ["REDIS_URL"].replace("//", "//:of-the-broker@")).config_set("requirepass", "")
     unset = run(mneme("status", "--json"), {"DATABASE_URL": environ["DATABASE_URL"]})
     assert json.loads(unset.stdout)["queue"] == {"messages": None, "error": "broker.url is not set here"}
 
@@ -132,6 +149,15 @@ def test_workers_that_are_there_gone_and_ended(
     scalar("update mneme.workers set seen_at = now() - interval '25 h'")
     assert retention(load_settings(environ)) == {"forgotten": 0}
     assert "was killed" not in status()
+    scalar(
+        "insert into mneme.workers (name, release, slots, seen_at)"
+        " select 'host-' || g, '0.1.0', 8, now() - make_interval(secs => 50 + 20 * g) from generate_series(0, 7) g"
+    )
+    told = status()
+    assert (
+        "workers     1 alive, 8 folds at once\n            host-0 was last seen 50 s ago: it may be gone\n" in told
+    )
+    assert "            and 4 more within a day\n" in told
     # A rolling upgrade is seen as one.
     scalar("insert into mneme.workers values ('a', '0.1.0', 8), ('b', '0.2.0', 8)")
     assert "workers     2 alive, 16 folds at once, of releases 0.1.0, 0.2.0\n" in status()
@@ -220,7 +246,7 @@ def test_an_open_breaker_and_its_remedy(
     assert "held        2 sessions, 10 nodes, by the breaker" in told
     assert "OPEN: m at https://api.openai.com/v1: all calls on hold for" in told
     assert "check OPENAI_API_KEY" in told
-    assert "-> mend that, and it closes by itself when its time is up; at once: mneme retry --all" in told
+    assert "-> mend that (a key or another setting: of every worker, then restart it), and it closes by itself" in told
 
     done = command("retry", "--all")
     assert (done.returncode, done.stderr) == (0, "")
@@ -240,12 +266,20 @@ def test_what_was_given_up_is_named_and_offered_again(
     told = status()
     assert "dismissed   2 crashes" in told
     assert "dismissed   5 declined" in told
-    assert f"node {given_up[0].id} of session bad \\x1b[31m" in told
+    assert f"node {given_up[0].id} of session $'bad \\x1b[31m'" in told
     assert "then mneme retry SESSION" in told
 
     done = command("retry", "--all", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {"sessions": 1, "runs": 0, "nodes": 2, "enqueued": 1, "busy": 0, "breakers": 0}
+    assert json.loads(done.stdout) == {
+        "sessions": 1,
+        "runs": 0,
+        "nodes": 2,
+        "enqueued": 1,
+        "busy": 0,
+        "breakers": 0,
+        "held_back": None,
+    }
     assert enqueued(broker, 1) == ["bad \x1b[31m"]
     assert node(engine, given_up[0].id).dismissed_reason is None
     assert "crashes" not in status()
@@ -284,7 +318,7 @@ def test_retry_goes_through_all_sessions_a_few_hundred_at_a_time(
     )
     done = command("retry", "--all", "--json")
     assert json.loads(done.stdout) == {
-        "sessions": 1200, "runs": 1200, "nodes": 0, "enqueued": 1200, "busy": 0, "breakers": 0,
+        "sessions": 1200, "runs": 1200, "nodes": 0, "enqueued": 1200, "busy": 0, "breakers": 0, "held_back": None,
     }  # fmt: skip
     assert broker.llen("mneme") == 1200
     assert scalar("select count(*) from mneme.compaction_runs where retry_at > now()") == 0

@@ -61,6 +61,18 @@ def test_a_paused_session_waits_and_a_resumed_one_is_enqueued(
     assert done("resume", "s") == ["session s was not paused", "it is due, and enqueued"]
 
 
+def test_a_command_that_enqueues_in_vain_says_what_is_in_the_way(
+    engine: Engine, done: Callable[..., list[str]], environ: dict[str, str]
+) -> None:
+    write(engine, "s", range(5))
+    done("pause", "--all")
+    paused = "it, or everything, is paused: mneme status"
+    assert done("resume", "s")[-1] == f"but {paused}"
+    assert done("enqueue", "s") == [f"session s: enqueued; 5 nodes wait, due, but {paused}"]
+    assert done("retry", "s")[-1] == f"but {paused}"
+    assert json.loads(run(mneme("retry", "s", "--json"), environ).stdout)["held_back"] == "paused"
+
+
 def test_everything_paused_holds_sessions_that_do_not_exist_yet(
     engine: Engine, done: Callable[..., list[str]], broker: redis.Redis
 ) -> None:
@@ -228,6 +240,8 @@ def test_programs_are_told_in_json(
     }  # fmt: skip
     assert told("pause", "--all") == {"session_id": None, "paused": True}
     assert told("resume", "--all")["paused"] is False
-    assert told("enqueue", "s") == [{"session_id": "s", "enqueued": True, "uncovered": 5, "due": True}]
+    assert told("enqueue", "s") == [
+        {"session_id": "s", "enqueued": True, "uncovered": 5, "due": True, "held_back": None}
+    ]
     unknown = run(mneme("enqueue", "s", "no such", "--json"), environ)
     assert (unknown.returncode, len(json.loads(unknown.stdout))) == (1, 1)

@@ -1,12 +1,13 @@
 """What may reach a terminal, whatever somebody wrote."""
 
 import io
+import subprocess
 import unicodedata
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from worker.terminal import encodable, opening_words, visible
+from worker.terminal import encodable, opening_words, typed, visible
 
 
 @given(st.text(st.characters()))
@@ -27,6 +28,20 @@ def test_visible() -> None:
     assert visible("a\x1b[0mb\u202e\n") == "a\\x1b[0mb\\u202e\\n"
     assert visible("a\nb\x1b", keep="\n") == "a\nb\\x1b"
     assert visible("日本　語 שלום 🙂") == "日本　語 שלום 🙂"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
+@example("a\u200bb")
+@example("\x1b")
+@example("\\x1b")
+@example("it's \x85 $HOME `id` \n")
+@settings(max_examples=60)
+def test_a_name_can_be_typed_as_it_is_shown(text: str) -> None:
+    shown = typed(text)
+    assert visible(shown) == shown
+    read = subprocess.run(["bash", "-c", f"printf %s {shown}"], capture_output=True, env={"LC_ALL": "C.UTF-8"})
+    assert read.stdout.decode() == text
+    assert typed("chat-42") == "chat-42"
 
 
 def test_opening_words() -> None:

@@ -3,9 +3,19 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Engine
 
+    from models.runs import Count
+
 PUBLISH_SECONDS = 30.0
+
+IN_THE_WAY = {
+    "paused": "it, or everything, is paused: mneme status",
+    "held": "it is held by the breaker or a cap on spending: mneme status",
+    "backing_off": "it failed, and waits to be tried again: mneme retry",
+}
 
 
 def publish_or_leave(engine: "Engine", session_ids: list[str]) -> int:
@@ -20,3 +30,13 @@ def publish_or_leave(engine: "Engine", session_ids: list[str]) -> int:
     if left := session_ids[published:]:
         in_transaction(engine, lambda connection: not_published(connection, left))
     return published
+
+
+def holding(engine: "Engine", counts: "Sequence[Count]") -> dict[str, str]:
+    """Return, for each counted session that is due and will not be folded now all the same, what is ``IN_THE_WAY``."""
+    from models.engine import in_transaction
+    from models.holds import held_back
+    from models.settings import get_settings
+
+    held = in_transaction(engine, lambda connection: held_back(connection, counts, get_settings()))
+    return {session_id: hold for session_id, hold in held.items() if hold in IN_THE_WAY}

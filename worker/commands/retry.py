@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from worker.commands.publishing import publish_or_leave
+from worker.commands.publishing import IN_THE_WAY, holding, publish_or_leave
 from worker.exits import NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
@@ -27,13 +27,17 @@ class _Sum:
     enqueued: int = 0
     busy: int = 0
     breakers: int = 0
+    held_back: str | None = None
 
 
 @click.command(short_help="Try again now what waits or was given up.")
 @click.argument("session_id", metavar="[SESSION]", required=False)
 @click.option("--all", "every", is_flag=True, help="Every session that waits for a later attempt or was given up.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one object: sessions, runs, nodes, enqueued, busy, breakers."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one object: sessions, runs, nodes, enqueued, busy, breakers, held_back.",
 )
 def retry(session_id: str | None, every: bool, as_json: bool) -> None:
     """Try SESSION again now, or --all: nothing waits for its retry_at, and what was dismissed is offered again.
@@ -67,6 +71,8 @@ def retry(session_id: str | None, every: bool, as_json: bool) -> None:
         click.echo(
             f"{total.busy} sessions were locked by somebody else and not changed in full: run it again for these"
         )
+    if total.held_back:
+        click.echo(f"but {IN_THE_WAY[total.held_back]}")
     if total.breakers:
         click.echo(f"{total.breakers} open breakers let the next call through")
 
@@ -75,6 +81,8 @@ def _retry_one(session_id: str) -> _Sum | None:
     from models.checks import check_session_id
     from models.engine import in_transaction, transaction
     from models.retrying import VERDICTS, probe_now, retry
+    from models.runs import count
+    from models.settings import get_settings
     from models.tree import session_exists
     from worker.commands.database import one_connection
 
@@ -85,7 +93,11 @@ def _retry_one(session_id: str) -> _Sum | None:
             return None
     retried = in_transaction(engine, lambda connection: retry(connection, [session_id], VERDICTS))
     breakers = in_transaction(engine, probe_now)  # by itself: a claim locks the breaker before the run
-    return _Sum(1, retried.runs, retried.nodes, publish_or_leave(engine, [session_id]), retried.busy, breakers)
+    published = publish_or_leave(engine, [session_id])
+    with transaction(engine) as connection:
+        counted = count(connection, session_id, get_settings().mneme)
+    holds = holding(engine, [counted])
+    return _Sum(1, retried.runs, retried.nodes, published, retried.busy, breakers, holds.get(session_id))
 
 
 def _retry_all() -> _Sum:

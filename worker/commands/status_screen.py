@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from worker.tables import time_of
-from worker.terminal import visible
+from worker.terminal import typed, visible
 
 if TYPE_CHECKING:
     from models.presence import WorkerSeen
@@ -37,7 +37,10 @@ def render(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
     yield _line("due", _sessions(due), f"the first since {time_of(due.waiting_seconds)}" if due.sessions else "")
     idle = not found.running and (found.ended_seconds is None or found.ended_seconds > late_seconds)
     if due.waiting_seconds > late_seconds and idle:
-        yield _remedy(f"nobody takes them ({_names(due)}): is a worker running, on this broker? And beat?")
+        yield _remedy(
+            f"nobody takes them ({_names(due)}): is a worker running, on this broker? And beat? And has this command their"
+            " settings (mneme config)?"
+        )
     yield _line("running", f"{found.running} folds")
     if found.dead:
         yield _line("", f"{found.dead} more with a lease that has passed: the next sweep closes them")
@@ -93,29 +96,42 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
     else:
         yield _line("swept", f"{time_of(service.swept_seconds)} ago", f"by {visible(service.swept_by or '')}")
     yield _line("queue", f"{queue.messages} messages" if queue.error is None else visible(queue.error))
+    if queue.error is not None:
+        yield _remedy(
+            "see that the broker answers at REDIS_URL, with its password, and that worker, beat and apps have the same;"
+            " no work is lost meanwhile"
+        )
     if service.swept_seconds is not None and service.swept_seconds <= late_seconds:
         return
     if not alive:
         yield _remedy(
             "no worker is there: celery -A worker worker, on this database and broker; and celery -A worker beat"
         )
-    elif queue.error is not None:
-        yield _remedy("see that the broker answers at REDIS_URL, and that worker and beat have the same")
     elif queue.messages:
         yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
-    else:
+    elif queue.error is None:
         yield _remedy("no sweep is sent: celery -A worker beat, on this broker")
 
 
+_MOST_NAMED = 3
+
+
 def _workers(found: "Status", alive: "list[WorkerSeen]") -> Iterator[str]:
+    from models.presence import NOTE_EVERY_SECONDS
+
     slots = f"{sum(worker.slots for worker in alive)} folds at once" if alive else ""
+    late = [worker for worker in alive if worker.seen_seconds > 2 * NOTE_EVERY_SECONDS]
     releases = sorted({worker.release for worker in alive})
     yield _line(
         "workers", f"{len(alive)} alive", slots, f"of releases {', '.join(releases)}" if len(releases) > 1 else ""
     )
+    for worker in late[:_MOST_NAMED]:
+        yield _line("", f"{visible(worker.name)} was last seen {time_of(worker.seen_seconds)} ago: it may be gone")
     gone = [worker for worker in found.workers if not worker.alive]
-    for worker in gone[:3]:
+    for worker in gone[:_MOST_NAMED]:
         yield _line("", f"{visible(worker.name)} was killed or cut off, last seen {time_of(worker.seen_seconds)} ago")
+    if len(gone) > _MOST_NAMED:
+        yield _line("", f"and {len(gone) - _MOST_NAMED} more within a day")
     if gone:
         yield _remedy(
             "what they were folding is folded by others once its lease has passed; start new ones if you need them"
@@ -170,7 +186,10 @@ def _breaker(breaker: "Breaker") -> Iterator[str]:
     state = "one call is trying" if breaker.probing else "the next call tries"
     yield _line("breaker", f"OPEN: {who}: {f'all calls on hold for {time_of(left)}' if left > 0 else state}")
     yield _line("", visible(breaker.error or ""))
-    yield _remedy("mend that, and it closes by itself when its time is up; at once: mneme retry --all")
+    yield _remedy(
+        "mend that (a key or another setting: of every worker, then restart it), and it closes by itself when its time is up;"
+        " at once: mneme retry --all"
+    )
 
 
 def _dismissed(dismissed: "Dismissed") -> Iterator[str]:
@@ -178,7 +197,7 @@ def _dismissed(dismissed: "Dismissed") -> Iterator[str]:
     if dismissed.reason not in _GIVEN_UP:
         return
     for node, session in dismissed.first:
-        yield _line("", f"node {node} of session {visible(session)}")
+        yield _line("", f"node {node} of session {typed(session)}")
     yield _remedy(f"{_GIVEN_UP[dismissed.reason]}; then mneme retry SESSION")
 
 
@@ -187,7 +206,7 @@ def _degraded(degraded: "Degraded", settings: "Settings") -> Iterator[str]:
         return
     yield _line("degraded", f"{degraded.nodes} extracts in place of a model's answer")
     for node, session in degraded.first:
-        yield _line("", f"node {node} of session {visible(session)}")
+        yield _line("", f"node {node} of session {typed(session)}")
     by_itself = (
         "redone by themselves, a few at a time; now" if settings.schedules.repair_tokens_per_day else "redo them"
     )
@@ -207,7 +226,7 @@ def _sessions(waiting: "Waiting") -> str:
 
 
 def _names(waiting: "Waiting") -> str:
-    return ", ".join(visible(session) for session in waiting.first)
+    return ", ".join(typed(session) for session in waiting.first)
 
 
 def _oldest(found: "Status") -> str:

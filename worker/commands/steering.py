@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from worker.commands.publishing import publish_or_leave
+from worker.commands.publishing import IN_THE_WAY, holding, publish_or_leave
 from worker.exits import NEGATIVE, or_exit
-from worker.terminal import encodable, visible
+from worker.terminal import encodable, typed, visible
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -41,7 +41,7 @@ def pause(session_id: str | None, every: bool, as_json: bool) -> None:
         return
     what = "everything is" if session_id is None else f"session {visible(session_id)} is"
     click.echo(
-        encodable(f"{what} paused; to go on: mneme resume {'--all' if session_id is None else visible(session_id)}")
+        encodable(f"{what} paused; to go on: mneme resume {'--all' if session_id is None else typed(session_id)}")
     )
 
 
@@ -95,7 +95,7 @@ def cancel(session_id: str, as_json: bool) -> None:
         )
     if not cancelled:
         click.echo("nothing was running")
-    click.echo(encodable(f"session {visible(session_id)} is paused; to go on: mneme resume {visible(session_id)}"))
+    click.echo(encodable(f"session {visible(session_id)} is paused; to go on: mneme resume {typed(session_id)}"))
 
 
 def _one_or_all(session_id: str | None, every: bool) -> None:
@@ -142,6 +142,7 @@ def _resume_one(session_id: str) -> list[str] | None:
     if counted.due:
         enqueued = publish_or_leave(engine, [session_id])
         told.append("it is due, and enqueued" if enqueued else "it is due, and the sweep will find it")
+        told += [f"but {IN_THE_WAY[hold]}" for hold in holding(engine, [counted]).values()]
     return told
 
 
@@ -154,7 +155,7 @@ def _resume_all() -> list[str]:
     left = in_transaction(engine, lambda connection: steering.paused_sessions(connection, _NAMED + 1))
     told = ["everything is resumed; the sweep finds what is due" if was_paused else "not everything was paused"]
     if left:
-        names = ", ".join(visible(session_id) for session_id in left[:_NAMED])
+        names = ", ".join(typed(session_id) for session_id in left[:_NAMED])
         told.append(f"paused by themselves: {names}{' and more' if len(left) > _NAMED else ''}")
     return told
 
