@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from worker.exits import NEGATIVE, WRONG_USAGE, or_exit
+from worker.exits import NEGATIVE, or_exit
 from worker.terminal import encodable, visible
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def write_page(session_id: str, path: str) -> None:
     The database's connection is given back before the first byte is written.
     """
     from worker.picture.page import page
-    from worker.picture.private_file import CannotWriteThere, write_private_file
+    from worker.picture.private_file import write_private_file
 
     picture = or_exit(lambda: _read(session_id))
     if picture is None:
@@ -28,10 +28,7 @@ def write_page(session_id: str, path: str) -> None:
         sys.stdout.buffer.write(written)
         sys.stdout.buffer.flush()
         return
-    try:
-        write_private_file(path, written)
-    except CannotWriteThere as error:
-        _end(f"cannot write there: {error}", WRONG_USAGE)
+    or_exit(lambda: write_private_file(path, written))
     nodes = len(picture.nodes)
     told = f"{path}: {nodes:,} node{'' if nodes == 1 else 's'}, {len(written):,} bytes, readable by you alone"
     click.echo(encodable(visible(told)))
@@ -39,12 +36,8 @@ def write_page(session_id: str, path: str) -> None:
 
 def end_without_session(session_id: str) -> NoReturn:
     """End the process, for there is no such session."""
-    _end(f"there is no session {session_id!r}", NEGATIVE)
-
-
-def _end(sentence: str, code: int) -> NoReturn:
-    click.echo(encodable(f"mneme: {visible(sentence)}", sys.stderr), err=True)
-    raise SystemExit(code)
+    click.echo(encodable(f"mneme: there is no session {session_id!r}", sys.stderr), err=True)
+    raise SystemExit(NEGATIVE)
 
 
 def _read(session_id: str) -> "Picture | None":

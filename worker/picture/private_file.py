@@ -5,9 +5,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-
-class CannotWriteThere(Exception):
-    """A place where no file can be written; one sentence says why."""
+from models.errors import SettingsError
+from worker.terminal import visible
 
 
 def write_private_file(path: str, content: bytes) -> None:
@@ -20,17 +19,18 @@ def write_private_file(path: str, content: bytes) -> None:
         content: what.
 
     Raises:
-        CannotWriteThere: there is no such directory, nothing may be written in it, or the path is that of something else than
+        SettingsError: there is no such directory, nothing may be written in it, or the path is that of something else than
             a file, such as a directory or a device.
         OSError: the writing itself failed, on a full disk for one; the old file is still there.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise CannotWriteThere(f"{path} is not a file")
+        raise SettingsError(f"cannot write there: {visible(path)} is not a file")
     try:
         number, temporary = tempfile.mkstemp(prefix=".mneme-", suffix=".tmp", dir=target.parent)  # of mode 0600
     except OSError as error:
-        raise CannotWriteThere(f"{target.parent}: {error.strerror or type(error).__name__}") from None
+        why = error.strerror or type(error).__name__
+        raise SettingsError(f"cannot write there: {visible(str(target.parent))}: {why}") from None
     try:
         with os.fdopen(number, "wb") as file:
             file.write(content)
