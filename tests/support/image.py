@@ -126,7 +126,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _stage(holder: int, directory: Path) -> Image:
-    """Return an image that is this machine, with changes of its own."""
+    """Return an image that is this machine, without a mneme of its own, and with changes that nobody else sees."""
     root = directory / "root"
     script = f"""
         set -e
@@ -135,6 +135,7 @@ def _stage(holder: int, directory: Path) -> Image:
         mount --rbind /dev {root}/dev
         mount -t proc proc {root}/proc
         mount -t tmpfs -o mode=1777 tmpfs {root}/tmp
+        rm -rf {root}/opt/mneme {root}/etc/mneme
     """
     subprocess.run(["nsenter", f"--target={holder}", "--mount", "sh", "-c", script], check=True)
     return Image(holder, root)
