@@ -30,8 +30,10 @@ def signals_raise() -> Iterator[None]:
             signal.signal(name, signal.SIG_IGN)
         raise Stopped(number)
 
-    # A signal may come in the middle of a statement, of whose rollback psycopg then warns. Nobody is helped by that.
+    # A signal may come in the middle of a statement. Then psycopg warns of the rollback, and the pool shows a stack before it
+    # throws the connection away. Nobody is helped by that.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     before = {name: signal.signal(name, stop) for name in _SIGNALS}
     try:
         yield
