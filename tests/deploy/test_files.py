@@ -1,6 +1,7 @@
 """Every file of deploy/ by the checker of its kind: a file that none knows is a failure."""
 
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -166,6 +167,14 @@ def test_the_units(tmp_path: Path) -> None:
         exposure = re.search(r"exposure level for \S+: ([\d.]+)", judged)
         assert exposure is not None, judged
         assert float(exposure[1]) <= MOST_EXPOSURE, judged
+
+
+def test_flower_does_not_start_without_a_password() -> None:
+    unit = (UNITS / "mneme-flower.service").read_text()
+    condition = shlex.split(re.findall(r"^ExecCondition=(.+)$", unit, re.MULTILINE)[0])
+    assert run(condition, {"FLOWER_BASIC_AUTH": "user:password"}).returncode == 0
+    refused = run(condition, {"FLOWER_BASIC_AUTH": ""})
+    assert (refused.returncode, refused.stderr) == (1, "set FLOWER_BASIC_AUTH in /etc/mneme/flower.env\n")
 
 
 def test_a_unit_lets_a_worker_finish_its_folds() -> None:
