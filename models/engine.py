@@ -109,7 +109,15 @@ def transaction(engine: Engine, *, statement_seconds: float = STATEMENT_TIMEOUT_
             )
             yield connection
     except (SQLAlchemyError, psycopg.Error) as error:
-        raise storage_error(error) from None
+        raise _interruption(error) or storage_error(error) from None
+
+
+def _interruption(error: BaseException) -> BaseException | None:
+    """Return the interruption of the process that a rollback failed after: a statement that was cut off takes none."""
+    context = error.__context__
+    while context is not None and isinstance(context, Exception):
+        context = context.__context__
+    return context
 
 
 def in_transaction(

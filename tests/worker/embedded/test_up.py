@@ -246,6 +246,25 @@ def test_a_demo_that_is_interrupted_leaves_nothing(after_seconds: float, tmp_pat
         assert running.popen.returncode == 130
 
 
+def test_an_interruption_within_a_statement_of_the_driver_stays_one(environ: dict[str, str]) -> None:
+    """The rollback after it fails, and is not what is told."""
+    script = """
+import os, signal, threading
+from models import get_settings, make_engine, transaction
+from worker.commands.up import Stopped, signals_raise
+
+engine = make_engine(get_settings().require_database_url(), pooled=False)
+try:
+    with signals_raise(), transaction(engine) as connection:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        connection.connection.driver_connection.execute("select pg_sleep(5)")
+except Stopped:
+    print("stopped")
+"""
+    done = run([sys.executable, "-c", script], environ)
+    assert (done.stdout, done.stderr, done.returncode) == ("stopped\n", "", 0)
+
+
 def test_a_model_without_a_key_is_said_to_be_left_out(tmp_path: Path) -> None:
     done = run(mneme("demo"), {"MNEME_LLM__MODEL": "gpt-x", "TMPDIR": str(tmp_path)}, timeout_seconds=120)
     assert "There is no OPENAI_API_KEY for the model gpt-x: the extract folds instead." in done.stdout
