@@ -14,6 +14,29 @@ from worker.embedded.servers import socket_directory
 Tell = Callable[[str], None]
 
 
+class Report:
+    """An outcome that tells why it does not hold; prints as its lines, and then that."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Why it does not hold; empty when it does."""
+        raise NotImplementedError
+
+    @property
+    def lines(self) -> list[str]:
+        """What is printed before the judgement."""
+        raise NotImplementedError
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failures
+
+    def __str__(self) -> str:
+        """Return the lines to be printed."""
+        return "\n".join([*self.lines, f"FAILED: {'; '.join(self.failures)}" if self.failures else "holds"])
+
+
 class Result(Protocol):
     """What came of a rehearsal: prints as its report."""
 

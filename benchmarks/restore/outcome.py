@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.chaos.verdict import Verdict
+from benchmarks.rehearsal import Report
 from benchmarks.restore.ways import Way
 
 
@@ -17,7 +18,7 @@ class Backup:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Report):
     """What was counted on the way; ``acknowledged`` is what the app had written when the host was lost."""
 
     acknowledged: int
@@ -52,15 +53,11 @@ class Outcome:
         return found if self.folds_after else [*found, "nothing was folded after the restore"]
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing failed."""
-        return not self.failures
-
-    def __str__(self) -> str:
-        """Return the lines to be printed."""
+    def lines(self) -> list[str]:
+        """What is printed before the judgement."""
         verdict, backup = self.verdict, self.backup
         became = ", ".join(f"{count} {state}" for state, count in sorted(self.held.items()))
-        lines = [
+        return [
             f"backup      {backup.seconds:.1f} s: {backup.snapshots:,} snapshots, {backup.folds:,} folds,"
             f" {len(backup.running)} more under way",
             f"lost        {self.acknowledged:,} were written when the host was lost: {self.lost:,} of them after the backup",
@@ -80,4 +77,3 @@ class Outcome:
             *(f"way         {way.name}: {way.came}" for way in self.ways),
             *(f"logs        {line}" for line in self.errors),
         ]
-        return "\n".join([*lines, f"FAILED: {'; '.join(self.failures)}" if self.failures else "holds"])

@@ -10,6 +10,7 @@ from benchmarks.restore.commands import restore
 from benchmarks.restore.rights import functions_of_everybody
 from benchmarks.services import Services
 from models import make_engine, migrate
+from models.urls import database_url
 
 MADE_FOR_EVERYBODY = 1
 """The trigger's function of migration 0003, which came after 0001 took that right away; it can do nothing by itself."""
@@ -40,7 +41,7 @@ def ways_without_the_app(services: Services, backup: Path, owner: str, app: str)
 def other_ways(services: Services, backup: Path, owner: str, app: str) -> Iterator[Way]:
     """Try those for a cluster that has both roles."""
     there = _Try(services, "there", owner)
-    engine = make_engine(there.url.replace("postgresql:", "postgresql+psycopg:"), pooled=False)
+    engine = make_engine(database_url(there.url), pooled=False)
     migrate(engine)
     said = there.restore(backup)
     refused = 'schema "mneme" already exists' in said

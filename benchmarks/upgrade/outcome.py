@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.chaos.verdict import Verdict
+from benchmarks.rehearsal import Report
 from benchmarks.upgrade.migration import Migration
 from benchmarks.upgrade.producers import Written
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Report):
     """``folds`` by (phase, release); ``troubles`` and ``warnings`` are lines of logs; ``problems`` is what else went wrong."""
 
     revision: str
@@ -40,15 +41,11 @@ class Outcome:
         return found if both else [*found, "the releases did not fold side by side"]
 
     @property
-    def holds(self) -> bool:
-        """Whether nothing failed."""
-        return not self.failures
-
-    def __str__(self) -> str:
-        """Return the lines to be printed."""
+    def lines(self) -> list[str]:
+        """What is printed before the judgement."""
         verdict, folds, migration, written = self.verdict, self.folds, self.migration, self.written
         by = ", ".join(f"{count:,} by {name}" for name, count in sorted(written.by.items()))
-        lines = [
+        return [
             f"from        {self.revision} (schema {migration.before}) to this code (schema {migration.after})",
             f"code        old workers ran {self.code}",
             f"migration   {migration.seconds:.1f} s, {migration.attempts} attempt(s), while {len(migration.held)} writers held"
@@ -67,7 +64,6 @@ class Outcome:
             *_told("errors", self.troubles),
             *_told("warnings", self.warnings),
         ]
-        return "\n".join([*lines, f"FAILED: {'; '.join(self.failures)}" if self.failures else "holds"])
 
 
 def _told(what: str, lines: Iterable[str]) -> list[str]:

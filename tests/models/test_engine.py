@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from models import StorageError, make_engine, transaction
+from models import StorageError, make_engine, transaction, urls
 from models.engine import in_transaction
 from tests.support.snapshots import write
 
@@ -92,7 +92,7 @@ def test_the_style_of_dates_is_ours_whatever_the_roles_is(
     """A role's, a database's or PGDATESTYLE's own may be one that psycopg does not read."""
     monkeypatch.setenv("PGDATESTYLE", style)
     monkeypatch.setenv("PGOPTIONS", "-c IntervalStyle=sql_standard")
-    other = make_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), pooled=False)
+    other = make_engine(urls.database_url(database_url), pooled=False)
     with transaction(other) as connection:
         now, day = connection.execute(text("select clock_timestamp(), interval '1 day 2 hours'")).one()
     assert now.utcoffset() == timedelta(0)

@@ -48,9 +48,7 @@ class Image:
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], *, user: str, directory: str) -> None:
         """Run a command in the image while it is built, where it may be written."""
-        variables = [f"{name}={value}" for name, value in environ.items()]
-        in_directory = ["sh", "-c", 'cd "$0" && exec "$@"', directory, *command]
-        chroot = ["chroot", f"--userspec={user}", str(self.root), "env", "-i", *variables, *in_directory]
+        chroot = ["chroot", f"--userspec={user}", str(self.root), *_alone(command, environ, directory)]
         done = subprocess.run([*self.entering(), *chroot], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -68,25 +66,29 @@ class Image:
             mounts: lines of a shell, which mount what is the container's own; ``$ROOT`` is the image.
         """
         user, group = self.user.split(":")
-        variables = [f"{name}={value}" for name, value in {**self.environ, **environ}.items()]
         unprivileged = [
             "setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs",
             "--bounding-set=-all", "--inh-caps=-all", *dies_with_us("KILL")[1:],
         ]  # fmt: skip
         own = "\n".join(["set -e", *mounts, 'mount -o remount,ro,bind "$ROOT"', 'exec chroot "$ROOT" "$@"'])
-        inside = ["sh", "-c", 'cd "$0" && exec "$@"', self.directory, *command]
+        alone = _alone(command, {**self.environ, **environ}, self.directory)
         entering = self.entering(f"--net=/run/netns/{network}")
         isolated = ["unshare", "--mount", "env", f"ROOT={self.root}", "sh", "-c", own, "sh"]
-        with process([*entering, *isolated, *unprivileged, "env", "-i", *variables, *inside], {}, log) as running:
+        with process([*entering, *isolated, *unprivileged, *alone], {}, log) as running:
             yield running
 
     def inside(self, running: Process, command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         """Return a command that runs another one beside a container's process, as ``docker exec`` does."""
         user, group = self.user.split(":")
-        variables = [f"{name}={value}" for name, value in {**self.environ, **environ}.items()]
         target = f"--target={running.popen.pid}"
         entering = ["nsenter", target, "--mount", "--net", "--root", f"--setuid={user}", f"--setgid={group}"]
-        return [*entering, "env", "-i", *variables, "sh", "-c", 'cd "$0" && exec "$@"', self.directory, *command]
+        return [*entering, *_alone(command, {**self.environ, **environ}, self.directory)]
+
+
+def _alone(command: Sequence[str], environ: Mapping[str, str], directory: str) -> list[str]:
+    """Return a command that runs another one in a directory, with that environment and no more."""
+    variables = [f"{name}={value}" for name, value in environ.items()]
+    return ["env", "-i", *variables, "sh", "-c", 'cd "$0" && exec "$@"', directory, *command]
 
 
 @contextmanager

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from models.settings import Settings
     from models.status import Breaker, Degraded, Dismissed, Status, Waiting
 
+_MOST_NAMED = 3
+
 _GIVEN_UP = {
     "crashes": "killed its worker each time: look for what is odd in its text",
     "too_large": "longer than the model's window: llm.context_window, or a larger model",
@@ -111,9 +113,6 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
         yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
     elif queue.error is None:
         yield _remedy("no sweep is sent: celery -A worker beat, on this broker")
-
-
-_MOST_NAMED = 3
 
 
 def _workers(found: "Status", alive: "list[WorkerSeen]") -> Iterator[str]:
