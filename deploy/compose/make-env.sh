@@ -20,7 +20,7 @@ MNEME_LLM__MODEL=${MNEME_LLM__MODEL:-}
 OPENAI_API_KEY=
 OPENAI_BASE_URL=
 
-# Made by make-env.sh. Postgres and Redis take theirs when their volumes are first filled, and keep it.
+# Made by make-env.sh. Postgres takes its own when its volume is first filled, and keeps it; Redis and Flower at each start.
 POSTGRES_PASSWORD=$(password)
 REDIS_PASSWORD=$(password)
 FLOWER_PASSWORD=$(password)
