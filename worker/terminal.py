@@ -1,11 +1,21 @@
-"""What may reach a terminal: no control character, escape sequence or mark that turns the direction of the line."""
+"""What may reach a terminal: no control character, escape sequence, mark that turns the direction of the line, or character
+that is drawn as nothing."""
 
+import re
 import shlex
 import shutil
 import sys
 import unicodedata
 from pathlib import Path
 from typing import TextIO
+
+# Printable to Python, and drawn as nothing: a joiner of graphemes, fillers, vowels and selectors that are never seen, an
+# empty Braille cell. A selector behind a sign, as in most emoji, and in a keycap, is what makes it look as it does.
+_DRAWN_AS_NOTHING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]"
+    "|[\ufe00-\ufe0d]|(?<![\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
+    "|(?<=[#*0-9])[\ufe0e\ufe0f](?!\u20e3)"
+)
 
 
 def visible(text: str, *, keep: str = "") -> str:
@@ -15,12 +25,17 @@ def visible(text: str, *, keep: str = "") -> str:
         text: what somebody else wrote.
         keep: characters to leave as they are, such as a line break.
     """
+    shown = _DRAWN_AS_NOTHING.sub(lambda match: _escape(match[0]), text)
     return "".join(
         character
         if character in keep or character.isprintable() or unicodedata.category(character) == "Zs"
-        else character.encode("unicode_escape").decode()
-        for character in text
+        else _escape(character)
+        for character in shown
     )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def typed(text: str) -> str:
@@ -28,10 +43,10 @@ def typed(text: str) -> str:
     shown = visible(text)
     if shown == text and "\\" not in text:
         return shlex.quote(text)
-    return f"$'{''.join(map(_escaped, text))}'"
+    return f"$'{''.join(map(_quoted, text))}'"
 
 
-def _escaped(character: str) -> str:
+def _quoted(character: str) -> str:
     if character in "\\'":
         return f"\\{character}"
     # To a shell \x85 is a byte, and to Python a character.

@@ -76,6 +76,22 @@ def test_a_click_shows_the_text_and_lights_the_lineage(opened: Page, picture: Pi
     assert_quiet(opened)
 
 
+def test_what_is_drawn_as_nothing_is_an_escape_but_where_a_word_needs_it(
+    chromium: Page, engine: Engine, tmp_path: Path
+) -> None:
+    unseen = "\u034f\u115f\u1160\u17b4\u200b\u200d\u2800\u3164\ufe0f\uffa0\U000e0100"
+    needed = "❤\ufe0f 1\ufe0f\u20e3 👨\u200d👩\u200d👧 می\u200cخواهم क\u094d\u200dष 葛\U000e0100"
+    write(engine, "unseen", [0], content="a".join(unseen) + "\n" + needed)
+    with transaction(engine) as connection:
+        picture = read_picture(connection, "unseen")
+    assert picture is not None
+    (tmp_path / "page.html").write_bytes(make_page(picture))
+    chromium.open((tmp_path / "page.html").as_uri())
+    chromium.click("#n0 rect")
+    escapes = [character.encode("unicode_escape").decode() for character in unseen]
+    assert text(chromium, "#node .text") == "a".join(escapes) + "\n" + needed
+
+
 def test_the_keys(opened: Page) -> None:
     opened.value("document.getElementById('scroller').focus()")
     for key in ("ArrowDown", "Home", "ArrowRight", "ArrowUp", "Enter"):
@@ -88,6 +104,9 @@ def test_the_keys(opened: Page) -> None:
     assert opened.value("document.getElementById('node').hidden")
     opened.press("/")
     assert opened.value("document.activeElement.id") == "query"
+    opened.press("Escape")
+    opened.press("P")
+    assert opened.value("document.getElementById('play').className") == "playing"
     assert_quiet(opened)
 
 

@@ -9,12 +9,23 @@ from hypothesis import strategies as st
 
 from worker.terminal import encodable, opening_words, typed, visible
 
+# Python holds these to be printable.
+DRAWN_AS_NOTHING = {
+    chr(code)
+    for first, last in [(0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2800, 0x2800), (0x3164, 0x3164),
+                        (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF)]
+    for code in range(first, last + 1)
+}  # fmt: skip
 
-@given(st.text(st.characters()))
+
+@given(st.text(st.characters() | st.sampled_from(sorted(DRAWN_AS_NOTHING))))
+@example("".join(sorted(DRAWN_AS_NOTHING)))
 def test_nothing_unseen_is_left_and_nothing_seen_is_lost(text: str) -> None:
     shown = visible(text)
     assert all(c.isprintable() or unicodedata.category(c) == "Zs" for c in shown)
-    assert [c for c in text if c.isprintable()] == [c for c in text if c in shown and c.isprintable()]
+    unseen = set("".join(text)) - set(shown)
+    assert all(c.encode("unicode_escape").decode() in shown for c in unseen)
+    assert not {c for c in unseen if c.isprintable()} - DRAWN_AS_NOTHING
 
 
 @given(st.text(st.characters(), max_size=300), st.integers(10, 80))
@@ -28,6 +39,8 @@ def test_visible() -> None:
     assert visible("a\x1b[0mb\u202e\n") == "a\\x1b[0mb\\u202e\\n"
     assert visible("a\nb\x1b", keep="\n") == "a\nb\\x1b"
     assert visible("日本　語 שלום 🙂") == "日本　語 שלום 🙂"
+    assert visible("❤\ufe0f 1\ufe0f\u20e3") == "❤\ufe0f 1\ufe0f\u20e3"
+    assert visible("chat\ufe0f 1\ufe0f 日\u3164") == "chat\\ufe0f 1\\ufe0f 日\\u3164"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from models.errors import SettingsError
-from worker.terminal import visible
+from worker.terminal import typed, visible
 
 
 def write_private_file(path: str, content: bytes) -> None:
@@ -25,7 +25,7 @@ def write_private_file(path: str, content: bytes) -> None:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise SettingsError(f"cannot write there: {visible(path)} is not a file")
+        raise SettingsError(f"cannot write there: {typed(path)} is not a file")
     try:
         number, temporary = tempfile.mkstemp(prefix=".mneme-", suffix=".tmp", dir=target.parent)  # of mode 0600
     except OSError as error:

@@ -36,10 +36,11 @@ function placeNodes() {
     node.bar.setAttribute("rx", width > 6 ? 2 : 0);
     node.cut?.setAttribute("d", `M0 9 l${width / 4} -4 l${width / 4} 4 l${width / 4} -4 l${width / 4} 4`);
     node.center = width / 2;
-    const fits = width >= 9 + 6.6 * String(node.tokens).length;
+    const tokens = node.tokens.toLocaleString("en");
+    const fits = width >= 9 + 6.6 * tokens.length;
     if (fits && !node.label) {
       node.label = node.group.appendChild(makeSvg("text", { y: -5 }));
-      node.label.textContent = String(node.tokens);
+      node.label.textContent = tokens;
     }
     if (node.label) {
       node.label.setAttribute("x", node.center.toFixed(1));

@@ -67,8 +67,9 @@ const COMMANDS = {
 };
 
 function onPageKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.id === "query" || !COMMANDS[event.key]) return;
-  COMMANDS[event.key]();
+  const command = COMMANDS[event.key] || COMMANDS[event.key.toLowerCase()];
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.id === "query" || !command) return;
+  command();
   event.preventDefault();
 }
 

@@ -2,10 +2,25 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Controls, format and bidi marks, private and unassigned characters, line and paragraph separators. Line breaks and tabs
-// stay, and so does the joiner within an emoji of several.
-const HIDDEN =
-  /(?![\n\t])(?!(?<=\p{Extended_Pictographic}[\u{fe0f}\u{1f3fb}-\u{1f3ff}]*)\u200d(?=\p{Extended_Pictographic}))[\p{C}\p{Zl}\p{Zp}]/gu;
+// Controls, format and bidi marks, private and unassigned characters, line and paragraph separators, and what is drawn as
+// nothing: fillers, joiners, variation selectors, an empty Braille cell.
+const UNSEEN = String.raw`[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]`;
+
+// Those among them that writers need: line breaks and tabs; the joiner within an emoji of several, and the selector that
+// makes one coloured or plain; joiners within words of scripts that are spelt with them; the selector of a variant of a
+// Han or Mongolian character.
+const JOINED = ["Arab", "Syrc", "Deva", "Beng", "Guru", "Gujr", "Orya", "Taml", "Telu", "Knda", "Mlym", "Sinh", "Khmr", "Mymr"]
+  .map((script) => String.raw`\p{Script=${script}}`)
+  .join("");
+const NEEDED = [
+  String.raw`[\n\t]`,
+  String.raw`(?<=\p{Extended_Pictographic}[\ufe0f\u{1f3fb}-\u{1f3ff}]*)\u200d(?=\p{Extended_Pictographic})`,
+  String.raw`(?<=\p{Extended_Pictographic}|[#*\d](?=\ufe0f\u20e3))[\ufe0e\ufe0f]`,
+  String.raw`(?<=[${JOINED}])[\u200c\u200d](?=[${JOINED}])`,
+  String.raw`(?<=\p{Script=Han})[\ufe00-\ufe02\u{e0100}-\u{e01ef}]`,
+  String.raw`(?<=\p{Script=Mong})[\u180b-\u180d\u180f]`,
+];
+const HIDDEN = new RegExp(`(?=${UNSEEN})(?!${NEEDED.join("|")})[^]`, "gu");
 
 const byId = (id) => document.getElementById(id);
 const count = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
