@@ -17,7 +17,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 from models.errors import SettingsError
 from models.settings import get_settings
 from tasks.events import Event
-from worker.systemd import tell_systemd
+from worker.systemd import TURNING, WAITING_FOR_BROKER, tell_status, tell_systemd
 
 logger = logging.getLogger("mneme.alive")
 
@@ -40,9 +40,9 @@ def check_liveness_file() -> None:
         raise SettingsError(f"worker.liveness_file: {path}: it cannot be written: {error.strerror}") from None
 
 
-def touch() -> None:
+def touch(state: str = TURNING) -> None:
     """Touch the file, if one is set, and tell systemd, if it listens; a full disk is told of, and ends nothing."""
-    tell_systemd()
+    tell_systemd(state)
     path = get_settings().worker.liveness_file
     if path is None:
         return
@@ -84,10 +84,12 @@ class Scheduler(CeleryScheduler):
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
+            tell_systemd(WAITING_FOR_BROKER)
             logger.warning(
                 Event("not sent, the next tick tries again", task=entry.task, error=str(error).splitlines()[0])
             )
         else:
+            tell_status(f"sends what is due, {entry.task} last")
             logger.debug(Event("sent", task=entry.task))
 
     def _ensure_connected(self) -> Any:
@@ -101,7 +103,7 @@ def _touching(connection: Any) -> Any:
 
     def ensure_connection(*args: Any, callback: Callable[[], None] | None = None, **kwargs: Any) -> Any:
         def turning() -> None:
-            touch()
+            touch(WAITING_FOR_BROKER)
             if callback is not None:
                 callback()
 

@@ -21,6 +21,7 @@ from worker import logs
 from worker.alive import Alive, check_liveness_file
 from worker.exits import or_exit
 from worker.presence import Presence
+from worker.systemd import STOPPING, tell_systemd
 
 logger = logging.getLogger("mneme.worker")
 
@@ -33,6 +34,7 @@ def connect(app: Celery) -> None:
     signals.celeryd_init.connect(_starting, weak=False)
     signals.beat_init.connect(_beat_starting, weak=False)
     signals.worker_ready.connect(_ready, weak=False)
+    signals.worker_shutting_down.connect(_ending, weak=False)
     signals.worker_shutdown.connect(_ended, weak=False)
     app.steps["worker"].update((LetGo, Alive))
 
@@ -70,6 +72,11 @@ def _starting(**_: Any) -> None:
 
 def _ready(**_: Any) -> None:
     _presence.begin()
+
+
+def _ending(**_: Any) -> None:
+    _presence.ending()
+    tell_systemd(STOPPING)
 
 
 def _ended(**_: Any) -> None:

@@ -9,14 +9,19 @@ from models.errors import StorageError
 from models.presence import NOTE_EVERY_SECONDS, forget_worker, note_worker
 from models.settings import get_settings
 from tasks.identity import worker_name
+from worker.systemd import tell_status
 
 logger = logging.getLogger("mneme.worker")
+
+REMIND_EVERY_NOTES = 3
+"""While Postgres is away the log says so once a minute: nothing else might, for who cannot claim has no run to tell of."""
 
 
 class Presence:
     """The thread; one in a process."""
 
     def __init__(self) -> None:
+        self._ending = False
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -25,6 +30,10 @@ class Presence:
         if self._thread is None:
             self._thread = threading.Thread(target=self._note, name="mneme-presence", daemon=True)
             self._thread.start()
+
+    def ending(self) -> None:
+        """Say nothing more to systemd: the worker ends, and its row stays while folds finish."""
+        self._ending = True
 
     def end(self) -> None:
         """Delete the row. A database that is out of reach keeps it, and takes the worker for gone."""
@@ -40,12 +49,24 @@ class Presence:
 
     def _note(self) -> None:
         settings, release = get_settings(), version("mneme-worker")
+        slots, missed = settings.worker.concurrency, 0
         while True:
             try:
                 with transaction(get_engine(settings)) as connection:
-                    note_worker(connection, worker_name(), release, settings.worker.concurrency)
+                    note_worker(connection, worker_name(), release, slots)
             except StorageError as error:
-                # Its folds say so too, and louder.
-                logger.debug("the database does not know that this worker is there: %s", error)
+                if missed % REMIND_EVERY_NOTES == 0:
+                    logger.warning("nothing is folded here while Postgres does not serve this worker: %s", error)
+                missed += 1
+                self._tell(f"waiting for Postgres: {error}")
+            else:
+                if missed:
+                    logger.info("Postgres serves this worker again")
+                missed = 0
+                self._tell(f"folds, up to {slots} sessions at once")
             if self._ended.wait(NOTE_EVERY_SECONDS):
                 return
+
+    def _tell(self, what: str) -> None:
+        if not self._ending:
+            tell_status(what)

@@ -1,4 +1,4 @@
-"""What systemd is told of a service of ``Type=notify``: that it is ready, and that its loop still turns.
+"""What systemd is told of a service of ``Type=notify``: that it is ready, that its loop still turns, what it waits for.
 
 The protocol is a datagram to the socket that ``NOTIFY_SOCKET`` names (sd_notify(3)); nothing is sent where systemd is not.
 """
@@ -6,9 +6,14 @@ The protocol is a datagram to the socket that ``NOTIFY_SOCKET`` names (sd_notify
 import os
 import socket
 
+TURNING = "READY=1\nWATCHDOG=1"
+"""READY counts once, WATCHDOG each time."""
+WAITING_FOR_BROKER = f"{TURNING}\nSTATUS=waiting for Redis, the log tells why"
+STOPPING = "STOPPING=1\nSTATUS=finishing what it folds, then it ends"
 
-def tell_systemd() -> None:
-    """Say READY and WATCHDOG; the former counts once, the latter each time.
+
+def tell_systemd(state: str) -> None:
+    """Send a state: lines of ``NAME=value``.
 
     A full or missing socket is systemd's matter: it ends the service when it hears nothing for ``WatchdogSec``.
     """
@@ -20,6 +25,11 @@ def tell_systemd() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notify:
         try:
             notify.connect(name)
-            notify.send(b"READY=1\nWATCHDOG=1")
+            notify.send(state.encode())
         except OSError:
             return
+
+
+def tell_status(what: str) -> None:
+    """Say in one line what ``systemctl status`` shows beside the service's state."""
+    tell_systemd(f"STATUS={' '.join(what.split())}")

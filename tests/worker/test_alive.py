@@ -3,15 +3,18 @@
 import os
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from tests.support.broker import own_redis
 from tests.support.processes import celery, celery_worker, process, run, wait_until
+from worker.systemd import STOPPING, TURNING
 
 PROBE = "find {} -mmin -2 | grep -q ."
 
@@ -43,16 +46,15 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
         yield listening
 
 
-def told(systemd: socket.socket) -> int:
-    """Return how many messages wait, and take them."""
+def told(systemd: socket.socket) -> list[str]:
+    """Return the messages that wait, and take them."""
     systemd.setblocking(False)
-    count = 0
+    messages = []
     while True:
         try:
-            assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
-            count += 1
+            messages.append(systemd.recv(1000).decode())
         except BlockingIOError:
-            return count
+            return messages
 
 
 def test_a_worker_is_alive_while_its_loop_turns(
@@ -65,24 +67,59 @@ def test_a_worker_is_alive_while_its_loop_turns(
     with celery_worker(alive(away, path), tmp_path / "worker.log") as worker:
         touched_again(path, 15)
         assert probe(path) == 0
+        worker.wait_for_log("nothing is folded here while Postgres does not serve this worker: ")
         worker.send(signal.SIGSTOP)
-        assert told(systemd) > 0
+        messages = told(systemd)
+        assert TURNING in messages
+        assert any(message.startswith("STATUS=waiting for Postgres: ") and "port 1" in message for message in messages)
         time.sleep(7)
         assert age(path) > 6
-        assert told(systemd) == 0
+        assert told(systemd) == []
         os.utime(path, (time.time() - 180,) * 2)
         assert probe(path) != 0
         worker.send(signal.SIGCONT)
         touched_again(path, 15)
-        assert told(systemd) > 0
+        assert TURNING in told(systemd)
+        worker.popen.send_signal(signal.SIGTERM)
+        assert worker.popen.wait(30) == 0
+        assert told(systemd)[-1] == STOPPING
 
 
 def test_beat_tells_systemd_that_it_is_ready(
     environ: dict[str, str], broker: redis.Redis, tmp_path: Path, systemd: socket.socket
 ) -> None:
-    notified = environ | {"NOTIFY_SOCKET": systemd.getsockname()}
+    notified = environ | {"NOTIFY_SOCKET": systemd.getsockname(), "MNEME_SCHEDULES__SWEEP_SECONDS": "1"}
     with process(celery("beat"), notified, tmp_path / "beat.log"):
-        assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
+        assert systemd.recv(1000).decode() == TURNING
+        wait_until(lambda: "STATUS=sends what is due, mneme.sweep last" in told(systemd))
+
+
+NOTING = """
+import threading
+from worker import logs, presence
+presence.NOTE_EVERY_SECONDS = 0.1
+logs.set_up()
+presence.Presence().begin()
+threading.Event().wait()
+"""
+
+
+def test_the_state_that_systemd_shows_follows_postgres(
+    environ: dict[str, str], scalar: Callable[..., Any], tmp_path: Path, systemd: socket.socket
+) -> None:
+    def state() -> str:
+        return (told(systemd) or [""])[-1]
+
+    with process(
+        [sys.executable, "-c", NOTING], environ | {"NOTIFY_SOCKET": systemd.getsockname()}, tmp_path / "log"
+    ) as noting:
+        wait_until(lambda: state() == "STATUS=folds, up to 8 sessions at once")
+        scalar("alter table mneme.workers rename to elsewhere")
+        wait_until(lambda: state().startswith("STATUS=waiting for Postgres: "))
+        wait_until(lambda: noting.log.count("nothing is folded here while Postgres does not serve this worker") > 1)
+        scalar("alter table mneme.elsewhere rename to workers")
+        wait_until(lambda: state() == "STATUS=folds, up to 8 sessions at once")
+        assert "Postgres serves this worker again" in noting.log
 
 
 @pytest.mark.parametrize("role", ["worker", "beat"])

@@ -75,7 +75,12 @@ def test_the_page_loads_nothing_and_its_policy_names_its_own_parts(engine: Engin
 
 @pytest.mark.parametrize(
     ("file", "reason"),
-    [("no/page.html", "No such file or directory"), (".", "is not a file"), ("/dev/null", "is not a file")],
+    [
+        ("no/page.html", "No such file or directory"),
+        ("", "'' is not a file"),
+        (".", "is not a file"),
+        ("/dev/null", "is not a file"),
+    ],
 )
 def test_places_where_nothing_can_be_written(
     file: str, reason: str, engine: Engine, environ: dict[str, str], tmp_path: Path
