@@ -18,6 +18,7 @@ COMPOSE = DEPLOY / "compose" / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes"
 UNITS = DEPLOY / "systemd"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+PROGRAMS = "/opt/mneme/current/bin/"
 MOST_EXPOSURE = 2.0  # of 10, by systemd's own reckoning
 
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
@@ -40,8 +41,8 @@ def test_every_file_is_of_a_kind_that_a_test_checks() -> None:
     checked = (
         r".*/README\.md",  # tests/test_docs.py
         r"docker/Dockerfile(\.dockerignore)?",
-        r"compose/(compose\.yaml|make-env\.sh)",
-        r"systemd/(mneme-[\w@]+\.service|mneme-\.service\.d/hardening\.conf|\w+\.env\.example)",
+        r"compose/(compose\.yaml|make-env\.sh|database\.sql)",
+        r"systemd/(mneme-[\w@]+\.service|mneme-\.service\.d/hardening\.conf|\w+\.env\.example|mneme)",
         r"kubernetes/(migrate/)?[\w-]+\.yaml",
         r"monitoring/(alerts|alerts_test)\.yml",  # tests/worker/test_monitoring.py
         r"monitoring/dashboard\.json",
@@ -67,7 +68,7 @@ def test_the_image_is_made_from_what_belongs_to_it_and_nothing_else() -> None:
 def test_the_shell_scripts() -> None:
     scripts = [path for path in FILES if path.suffix == ".sh"]
     assert scripts
-    tool("shellcheck", *scripts, ROOT / ".ci" / "run")
+    tool("shellcheck", *scripts, UNITS / "mneme", ROOT / ".ci" / "run")
 
 
 def test_the_compose_file() -> None:
@@ -78,10 +79,18 @@ def test_the_compose_file() -> None:
     for name, service in services.items():
         assert "no-new-privileges:true" in service["security_opt"], name
         assert name == "migrate" or "healthcheck" in service, name
-        assert name in ("postgres", "redis") or (service["read_only"] and service["cap_drop"] == ["ALL"]), name
+        assert service["cap_drop"] == ["ALL"], name
+        assert name == "postgres" or service["read_only"], name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
-    assert "OPENAI_API_KEY" in services["worker"]["environment"]
-    assert not any("OPENAI_API_KEY" in services[name].get("environment", {}) for name in services if name != "worker")
+        assert {"mem_limit", "pids_limit"} <= service.keys(), name
+        assert all("size=" in mounted for mounted in service.get("tmpfs", ())), name
+    environ = {name: service["environment"] for name, service in services.items()}
+    # Else its status would look at another breaker than the workers obey.
+    asked = ("MNEME_LLM__MODEL", "OPENAI_BASE_URL")
+    assert [environ["metrics"][name] for name in asked] == [environ["worker"][name] for name in asked]
+    assert "OPENAI_API_KEY" in environ["worker"]
+    assert not any("OPENAI_API_KEY" in environ[name] for name in services if name != "worker")
+    assert [name for name in services if "POSTGRES_PASSWORD" in str(environ[name])] == ["postgres"]
 
 
 def test_no_password_has_a_default() -> None:
@@ -101,7 +110,7 @@ def test_the_passwords_are_made_once(tmp_path: Path) -> None:
     values = dict(line.split("=", 1) for line in made.read_text().splitlines() if "=" in line and line[0] != "#")
     passwords = [value for name, value in values.items() if "PASSWORD" in name]
     assert made.stat().st_mode & 0o777 == 0o600
-    assert len(set(passwords)) == 3
+    assert len(set(passwords)) == 4
     assert all(re.fullmatch(r"[0-9a-f]{48}", password) for password in passwords)
     before = made.read_bytes()
     again = run([str(script)], {})
@@ -156,8 +165,8 @@ def test_the_units(tmp_path: Path) -> None:
     shutil.copytree(UNITS, tmp_path / "units")
     for path in (tmp_path / "units").glob("*.service"):
         text = path.read_text()
-        assert re.findall(r"^ExecStart=(\S+)", text, re.MULTILINE)[0].startswith("/opt/mneme/bin/")
-        path.write_text(text.replace("/opt/mneme/bin", str(programs)))
+        assert re.findall(r"^ExecStart=(\S+)", text, re.MULTILINE)[0].startswith(PROGRAMS)
+        path.write_text(text.replace(PROGRAMS, f"{programs}/"))
     names = [path.name.replace("@.", "@1.") for path in (tmp_path / "units").glob("*.service")]
     environ = {"SYSTEMD_UNIT_PATH": f"{tmp_path}/units:"}
     verified = run(["systemd-analyze", "verify", "--man=no", *names], environ)
@@ -181,3 +190,64 @@ def test_a_unit_lets_a_worker_finish_its_folds() -> None:
     worker = (UNITS / "mneme-worker@.service").read_text()
     assert int(re.findall(r"^TimeoutStopSec=(\d+)$", worker, re.MULTILINE)[0]) > load_settings({}).mneme.lease_seconds
     assert "KillMode=mixed" in worker
+
+
+def test_each_service_of_systemd_gets_no_more_secrets_than_it_needs() -> None:
+    every = re.findall(
+        r"^EnvironmentFile=(.+)$", (UNITS / "mneme-.service.d" / "hardening.conf").read_text(), re.MULTILINE
+    )
+    assert every == ["/etc/mneme/mneme.env"]
+    own = {
+        unit.stem: [Path(name).stem for name in re.findall(r"^EnvironmentFile=(.+)$", unit.read_text(), re.MULTILINE)]
+        for unit in UNITS.glob("*.service")
+    }
+    assert own == {
+        "mneme-worker@": ["database", "model"], "mneme-beat": [], "mneme-metrics": ["database"],
+        "mneme-migrate": ["database"], "mneme-flower": ["flower"],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """The command of a host, whose settings and programs lie in the test's directory."""
+    for release in ("current", "0.2.0"):
+        program = tmp_path / "opt" / release / "bin" / "mneme"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\necho {release} "$@"\nenv\n')
+        program.chmod(0o755)
+    text = (UNITS / "mneme").read_text()
+    assert text.count("/etc/mneme") > 1
+    (tmp_path / "mneme").write_text(text.replace("/etc/mneme", str(tmp_path)).replace("/opt/mneme", f"{tmp_path}/opt"))
+    for name in ("mneme", "database", "model"):
+        shutil.copy(UNITS / f"{name}.env.example", tmp_path / f"{name}.env")
+    return tmp_path / "mneme"
+
+
+def test_the_command_of_a_host_reads_its_settings_and_executes_none(command: Path) -> None:
+    hostile = "p&$(touch owned)`id`;x\\y"
+    lines = [
+        "# DATABASE_URL=no",
+        "; REDIS_URL=no",
+        "",
+        "echo owned",
+        f"DATABASE_URL={hostile}",
+        "A=\"b 'c' d\"",
+        "B='e \"f\"'",
+    ]
+    command.with_name("database.env").write_text("\n".join([*lines, "LAST=no line end"]))
+    done = run(["sh", str(command), "show", "a b"], {"DATABASE_URL": "of the shell", "HOME": "/"}, cwd=command.parent)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert told[0] == "current show a b"
+    assert {f"DATABASE_URL={hostile}", "A=b 'c' d", 'B=e "f"', "LAST=no line end"} <= set(told)
+    assert f"MNEME_CONFIG={command.parent}/config.toml" in told
+    assert not command.with_name("owned").exists()
+    other = run(["sh", str(command), "migrate"], {"MNEME_RELEASE": "0.2.0"})
+    assert other.stdout.startswith("0.2.0 migrate\n")
+
+
+def test_the_command_of_a_host_says_whom_it_is_for(command: Path) -> None:
+    command.with_name("model.env").unlink()
+    done = run(["sh", str(command), "status"], {})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"mneme: {command.parent}/model.env cannot be read: are you root?\n"
