@@ -19,9 +19,12 @@ cat >.env.new <<END
 MNEME_LLM__MODEL=${MNEME_LLM__MODEL:-}
 OPENAI_API_KEY=
 OPENAI_BASE_URL=
+WORKERS=1
 
-# Made by make-env.sh. Postgres takes its own when its volume is first filled, and keeps it; Redis and Flower at each start.
+# Made by make-env.sh. Postgres takes its two (its superuser's, and of the service's role) when its volume is first filled,
+# and keeps them; Redis and Flower take theirs at each start.
 POSTGRES_PASSWORD=$(password)
+SERVICE_PASSWORD=$(password)
 REDIS_PASSWORD=$(password)
 FLOWER_PASSWORD=$(password)
 END

@@ -105,13 +105,19 @@ def topology(directory: Path, model: str) -> Iterator[Topology]:
     shutil.copy(COMPOSE / "make-env.sh", directory)
     assert run([str(directory / "make-env.sh")], {}).returncode == 0
     lines = (directory / ".env").read_text().splitlines()
-    secrets = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    variables = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    secrets = {name: value for name, value in variables.items() if name.endswith("PASSWORD")}
     services = interpolated(
-        yaml.safe_load((COMPOSE / "compose.yaml").read_text()), secrets | {"MNEME_LLM__MODEL": model}
+        yaml.safe_load((COMPOSE / "compose.yaml").read_text()), variables | {"MNEME_LLM__MODEL": model}
     )["services"]
     with ExitStack() as stack:
         image = stack.enter_context(built(ROOT / services["migrate"]["build"]["dockerfile"], ROOT, BUILDER))
-        image.run(["sh", "-c", "touch /etc/mneme/config.toml; mkdir -p /data"], {}, user="0:0", directory="/")
+        image.run(
+            ["sh", "-c", "touch /etc/mneme/config.toml; mkdir -p /data; ln -s . /opt/mneme/current"],
+            {},
+            user="0:0",
+            directory="/",
+        )
         addresses = stack.enter_context(hosts(list(services)))
         names = [f"{address} {name}" for name, (_, address) in addresses.items()]
         (directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
@@ -127,7 +133,7 @@ def topology(directory: Path, model: str) -> Iterator[Topology]:
 
 
 def _start_postgres(stack: ExitStack, made: Topology) -> None:
-    """Start this machine's Postgres as the official image would: a user, a database, a password over the network."""
+    """Start this machine's Postgres as the official image would: a superuser with a password, then the given SQL."""
     environ = made.services["postgres"]["environment"]
     namespace, address = made.addresses["postgres"]
     programs = Path(find_postgres("auto").postgres).parent
@@ -138,7 +144,7 @@ def _start_postgres(stack: ExitStack, made: Topology) -> None:
     password.write_text(environ["POSTGRES_PASSWORD"])
     for path in (place, data, password):
         shutil.chown(path, NOBODY, NOBODY)
-    initdb = [f"{programs}/initdb", "-D", str(data), "-U", environ["POSTGRES_USER"], f"--pwfile={password}"]
+    initdb = [f"{programs}/initdb", "-D", str(data), "-U", "postgres", f"--pwfile={password}"]
     done = run([*as_user, *initdb, *environ["POSTGRES_INITDB_ARGS"].split(), "--auth-local=trust"], {})
     assert done.returncode == 0, done.stdout + done.stderr
     with (data / "pg_hba.conf").open("a") as rules:
@@ -149,6 +155,7 @@ def _start_postgres(stack: ExitStack, made: Topology) -> None:
     server = stack.enter_context(process([*entering, *command], {}, made.directory / "postgres.log"))
     stack.callback(server.popen.wait, 20)
     stack.callback(server.popen.send_signal, signal.SIGINT)
-    psql = ["psql", "-h", str(data), "-U", environ["POSTGRES_USER"], "-d", "postgres"]
-    create = [*psql, "-c", f"create database {environ['POSTGRES_DB']}"]
-    wait_until(lambda: run(create, {}).returncode == 0, 20, "Postgres to take a database")
+    psql = ["psql", "-X", "-v", "ON_ERROR_STOP=1", "-h", str(data), "-U", "postgres"]
+    wait_until(lambda: run([*psql, "-c", "select 1"], {}).returncode == 0, 20, "Postgres to answer")
+    filled = run([*psql, "-f", str(COMPOSE / "database.sql")], environ)
+    assert filled.returncode == 0, filled.stderr
