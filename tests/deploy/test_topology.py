@@ -3,28 +3,20 @@
 import json
 import re
 import shlex
-import shutil
 import signal
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import yaml
 
-from tests.deploy.topology import ROLES, Topology, topology
-from tests.support import image
+from tests.deploy.topology import NEEDS_TOPOLOGY, ROLES, Topology
 from tests.support.processes import ROOT, wait_until
 
-pytestmark = [
-    pytest.mark.xdist_group("topology"),
-    pytest.mark.skipif(image.missing() is not None, reason=f"a container of our own needs {image.missing()}"),
-    pytest.mark.skipif(not shutil.which("redis-server"), reason="the compose file's command is redis-server"),
-]
-
+pytestmark = NEEDS_TOPOLOGY
 
 SAID = {
     "worker": " ready.",
@@ -32,14 +24,6 @@ SAID = {
     "flower": "Connected to redis",
     "metrics": "metrics at http://127.0.0.1:9465",
 }
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    with topology(tmp_path_factory.mktemp("topology"), "extract") as made:
-        for role in ("redis", *ROLES):
-            wait_until(lambda role=role: made.is_healthy(role), 60, f"{role} to be healthy")  # type: ignore[misc]
-        yield made
 
 
 def get(url: str, password: str | None = None) -> tuple[int, str]:

@@ -12,17 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.hosts import hosts
-from tests.support.image import Image, built
+from tests.support.image import Image, built, missing
 from tests.support.processes import ROOT, Process, process, run, wait_until
 from worker.embedded.programs import find_postgres
+
+NEEDS_TOPOLOGY = [
+    pytest.mark.xdist_group("topology"),
+    pytest.mark.skipif(missing() is not None, reason=f"a container of our own needs {missing()}"),
+    pytest.mark.skipif(not shutil.which("redis-server"), reason="the compose file's command is redis-server"),
+]
 
 COMPOSE = ROOT / "deploy" / "compose"
 BUILDER = "10001:10001"
 NOBODY = 65534
 ROLES = ("worker", "beat", "flower", "metrics")
+OTHERS = ("systemd",)
+"""Hosts beside those of the compose file, in its network."""
 
 
 def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
@@ -118,7 +127,7 @@ def topology(directory: Path, model: str) -> Iterator[Topology]:
             user="0:0",
             directory="/",
         )
-        addresses = stack.enter_context(hosts(list(services)))
+        addresses = stack.enter_context(hosts([*services, *OTHERS]))
         names = [f"{address} {name}" for name, (_, address) in addresses.items()]
         (directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
         made = Topology(image, services, addresses, secrets, directory, {})
