@@ -177,7 +177,8 @@ def settings_file(environ: Mapping[str, str]) -> Path:
     packaged = Path(str(files("models"))) / "config.toml"
     # In a checkout the packaged file is the one at the top; the wheel carries a copy inside the package.
     candidates = (Path("config.toml"), packaged, packaged.parent.parent / "config.toml")
-    return next((path for path in candidates if path.is_file()), packaged)
+    # os.path says no where a directory may not be searched; Path raises.
+    return next((path for path in candidates if os.path.isfile(path)), packaged)
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], dict[tuple[str, str], str]]:

@@ -31,11 +31,12 @@ def check_liveness_file() -> None:
         SettingsError: it cannot be written, and a probe would end a process that is well.
     """
     path = get_settings().worker.liveness_file
-    if path is not None and Path(path).is_dir():
-        raise SettingsError(f"worker.liveness_file: {path}: it is a directory: name a file in it")
+    if path is None:
+        return
     try:
-        if path is not None:
-            Path(path).touch()
+        if Path(path).is_dir():
+            raise SettingsError(f"worker.liveness_file: {path}: it is a directory: name a file in it")
+        Path(path).touch()
     except OSError as error:
         raise SettingsError(f"worker.liveness_file: {path}: it cannot be written: {error.strerror}") from None
 

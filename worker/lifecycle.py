@@ -3,6 +3,8 @@
 import logging
 import os
 import threading
+import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +21,7 @@ from tasks.identity import worker_name
 from tasks.prompt import input_budget
 from worker import logs
 from worker.alive import Alive, check_liveness_file
-from worker.exits import or_exit
+from worker.exits import NEGATIVE, or_exit
 from worker.presence import Presence
 from worker.systemd import STOPPING, tell_systemd
 
@@ -65,9 +67,9 @@ def check_worker(settings: Settings) -> None:
 
 def _starting(**_: Any) -> None:
     # Celery does so only afterwards, and with the options of its command line.
-    logs.set_up()
-    or_exit(check_liveness_file)
-    or_exit(lambda: check_worker(get_settings()))
+    _or_end(logs.set_up)
+    _or_end(check_liveness_file)
+    _or_end(lambda: check_worker(get_settings()))
 
 
 def _ready(**_: Any) -> None:
@@ -84,7 +86,16 @@ def _ended(**_: Any) -> None:
 
 
 def _beat_starting(**_: Any) -> None:
-    or_exit(check_liveness_file)
+    _or_end(check_liveness_file)
+
+
+def _or_end(check: Callable[[], None]) -> None:
+    """End the process whatever is wrong: Celery logs what a handler of its signals raises, and starts unchecked."""
+    try:
+        or_exit(check)
+    except Exception as error:
+        traceback.print_exc()
+        raise SystemExit(NEGATIVE) from error
 
 
 class LetGo(bootsteps.StartStopStep):

@@ -45,7 +45,7 @@ def set_up(loglevel: int | None = None, logfile: str | None = None, **_: Any) ->
     """
     settings = or_exit(get_settings)
     wanted = settings.worker.log_format
-    handler = _handler(logfile)
+    handler = or_exit(lambda: _handler(logfile))
     terminal = not logfile and sys.stderr.isatty()
     as_json = wanted == "json" or (wanted == "auto" and not terminal)
     handler.setFormatter(Formatter(as_json=as_json, colors=terminal, secrets=known_secrets(settings, os.environ)))
@@ -58,9 +58,12 @@ def set_up(loglevel: int | None = None, logfile: str | None = None, **_: Any) ->
 
 
 def _handler(logfile: str | None) -> logging.Handler:
-    if logfile:
+    if not logfile:
+        return logging.StreamHandler(sys.stderr)
+    try:
         return logging.handlers.WatchedFileHandler(logfile, encoding="utf-8", errors="backslashreplace")
-    return logging.StreamHandler(sys.stderr)
+    except OSError as error:
+        raise errors.SettingsError(f"the log file {logfile} cannot be written: {error.strerror}") from None
 
 
 def known_secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:

@@ -72,9 +72,9 @@ def program_name() -> str:
     """Return what to type to run this program: its name where the shell finds it, else its path from here."""
     program = Path(sys.argv[0])
     found = shutil.which(program.name)
-    if found and program.exists() and Path(found).samefile(program):
-        return program.name
     try:
+        if found and Path(found).samefile(program):
+            return program.name
         return str(program.absolute().relative_to(Path.cwd()))
-    except ValueError:
+    except (OSError, ValueError):  # nothing there, or no such way; the directory we are in may be gone
         return str(program)

@@ -14,6 +14,7 @@ import redis
 
 from tests.support.broker import own_redis
 from tests.support.processes import celery, celery_worker, process, run, wait_until
+from worker.lifecycle import _or_end
 from worker.systemd import STOPPING, TURNING
 
 PROBE = "find {} -mmin -2 | grep -q ."
@@ -153,3 +154,27 @@ def test_a_file_that_cannot_be_written_is_refused_at_the_start(
     done = run(celery(role), alive(environ, Path("/tmp")))
     assert done.returncode == 2
     assert "mneme: worker.liveness_file: /tmp: it is a directory" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can take its own rights away")
+@pytest.mark.parametrize("role", ["worker", "beat"])
+def test_a_file_in_a_directory_of_somebody_else_is_refused_at_the_start(
+    environ: dict[str, str], broker: redis.Redis, tmp_path: Path, role: str
+) -> None:
+    """Celery logs what a handler of its signals raises, and goes on: such a worker had started unchecked."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    os.chown(closed, 65534, 65534)
+    done = run(["setpriv", "--bounding-set=-all", *celery(role)], alive(environ, closed / "alive"))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"mneme: worker.liveness_file: {closed}/alive: it cannot be written: Permission denied\n"
+
+
+def test_whatever_a_check_raises_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+    def check() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(SystemExit) as ended:
+        _or_end(check)
+    assert ended.value.code == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -165,3 +165,11 @@ def test_a_log_file_that_was_moved_away_is_opened_anew(
         publish(load_settings(environ), "\0")
         wait_until(lambda: log.exists() and "InvalidNode" in log.read_text(), 30)
     assert all(told["timestamp"] for told in log_lines(log.read_text()))
+
+
+@pytest.mark.parametrize("role", ["worker", "beat"])
+def test_a_log_file_that_cannot_be_written_is_refused(environ: dict[str, str], broker: redis.Redis, role: str) -> None:
+    done = run(celery(role, "--logfile", "/proc/log"), environ)
+    assert done.returncode == 2
+    assert "mneme: the log file /proc/log cannot be written: No such file or directory\n" in done.stderr
+    assert "Traceback" not in done.stderr

