@@ -79,8 +79,13 @@ def test_a_click_shows_the_text_and_lights_the_lineage(opened: Page, picture: Pi
 def test_what_is_drawn_as_nothing_is_an_escape_but_where_a_word_needs_it(
     chromium: Page, engine: Engine, tmp_path: Path
 ) -> None:
-    unseen = "\u034f\u115f\u1160\u17b4\u200b\u200d\u2800\u3164\ufe0f\uffa0\U000e0100"
-    needed = "❤\ufe0f 1\ufe0f\u20e3 👨\u200d👩\u200d👧 می\u200cخواهم क\u094d\u200dष 葛\U000e0100"
+    unseen = "\u180e\u00ad\u034f\u115f\u1160\u17b4\u200b\u200d\u2800\u3164\ufe0f\uffa0\U000e0100"
+    england = "".join(chr(0xE0000 + ord(letter)) for letter in "gbeng") + "\U000e007f"
+    needed = (
+        f"❤\ufe0f 1\ufe0f\u20e3 👨\u200d👩\u200d👧 \U0001f3f4{england} می\u200cخواهم مُ\u200cحمد ه\u200c. क\u094d\u200dष क\u094d\u200d"
+        " 葛\U000e0100 ไทย\u200bไทย ខ្មែរ\u200bខ្មែរ \u06dd"
+    )
+    unseen += england  # without its flag it is text that nobody sees
     write(engine, "unseen", [0], content="a".join(unseen) + "\n" + needed)
     with transaction(engine) as connection:
         picture = read_picture(connection, "unseen")
@@ -88,6 +93,10 @@ def test_what_is_drawn_as_nothing_is_an_escape_but_where_a_word_needs_it(
     (tmp_path / "page.html").write_bytes(make_page(picture))
     chromium.open((tmp_path / "page.html").as_uri())
     chromium.click("#n0 rect")
+    # Neither does a mark of the search tear a word into its parts.
+    chromium.press("/")
+    chromium.type("می")
+    assert text(chromium, "#node mark") == "می"
     escapes = [character.encode("unicode_escape").decode() for character in unseen]
     assert text(chromium, "#node .text") == "a".join(escapes) + "\n" + needed
 

@@ -64,8 +64,9 @@ function wholeState(node) {
 
 function textOf(node) {
   const text = make("div", "text");
+  text.tabIndex = 0;
   text.dir = "auto";
-  appendMarked(text, node.text, search.pattern);
+  appendVisible(text, node.text, search.pattern);
   return text;
 }
 

@@ -17,7 +17,7 @@ function barOf(node) {
 
 function drawNodes() {
   for (const node of nodes) {
-    node.group = makeSvg("g", { id: `n${node.index}`, role: "option" });
+    node.group = makeSvg("g", { id: `n${node.index}`, role: "option", "aria-selected": "false" });
     node.bar = makeSvg("rect", { class: "fill" });
     node.group.append(node.bar);
     if (node.tokens > mostTokens) node.cut = node.group.appendChild(makeSvg("path", { class: "cut" }));
@@ -164,7 +164,7 @@ function measure() {
 }
 
 function redraw() {
-  const width = Math.max(scroller.clientWidth, Math.ceil(unitsWide * view.scale + 2 * PADDING));
+  const width = Math.max(scroller.clientWidth, Math.ceil(unitsWide * view.scale + 2 * PADDING - 0.01));
   picture.setAttribute("width", width);
   placeNodes();
   drawEdges();
@@ -176,8 +176,14 @@ function redraw() {
 
 const mostScale = () => Math.max(view.fit, Math.min(140 / usualUnits, MOST_PIXELS / unitsWide));
 
+// The middle of what is seen, or the node that the keys are at.
+function centreSeen() {
+  const x = current && isShown(current) ? xOf(centreOf(current)) - scroller.scrollLeft : -1;
+  return x > 0 && x < scroller.clientWidth ? x : scroller.clientWidth / 2;
+}
+
 // Keeps what lies at x (pixels from the left of what is seen) where it is.
-function zoomTo(scale, x = scroller.clientWidth / 2) {
+function zoomTo(scale, x = centreSeen()) {
   const units = (scroller.scrollLeft + x - PADDING) / view.scale;
   view.scale = Math.min(mostScale(), Math.max(view.fit, scale));
   redraw();

@@ -76,5 +76,6 @@ function choose(node) {
   if (node) moveTo(node);
   placeMarks();
   showDetails();
+  byId("told").textContent = node ? described(node) : "";
   if (node && narrow()) bringAboveSheet(node);
 }

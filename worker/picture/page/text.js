@@ -6,19 +6,26 @@ const SVG = "http://www.w3.org/2000/svg";
 // nothing: fillers, joiners, variation selectors, an empty Braille cell.
 const UNSEEN = String.raw`[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]`;
 
-// Those among them that writers need: line breaks and tabs; the joiner within an emoji of several, and the selector that
-// makes one coloured or plain; joiners within words of scripts that are spelt with them; the selector of a variant of a
-// Han or Mongolian character.
-const JOINED = ["Arab", "Syrc", "Deva", "Beng", "Guru", "Gujr", "Orya", "Taml", "Telu", "Knda", "Mlym", "Sinh", "Khmr", "Mymr"]
-  .map((script) => String.raw`\p{Script=${script}}`)
-  .join("");
+// Those among them that writers need, and those that are drawn after all.
+const ofScripts = (names) => `[${names.split(" ").map((name) => String.raw`\p{Script=${name}}`).join("")}]`;
+const JOINED = ofScripts("Arab Syrc Deva Beng Guru Gujr Orya Taml Telu Knda Mlym Sinh Khmr Mymr Mong");
+const SPACELESS = ofScripts("Thai Laoo Khmr Mymr");
+const TAG = String.raw`[\u{e0030}-\u{e0039}\u{e0061}-\u{e007a}]`;
 const NEEDED = [
+  // Line breaks and tabs.
   String.raw`[\n\t]`,
+  // The joiner within an emoji of several, the selector that makes one coloured or plain, the letters of a region's flag.
   String.raw`(?<=\p{Extended_Pictographic}[\ufe0f\u{1f3fb}-\u{1f3ff}]*)\u200d(?=\p{Extended_Pictographic})`,
   String.raw`(?<=\p{Extended_Pictographic}|[#*\d](?=\ufe0f\u20e3))[\ufe0e\ufe0f]`,
-  String.raw`(?<=[${JOINED}])[\u200c\u200d](?=[${JOINED}])`,
+  String.raw`(?<=\u{1f3f4}${TAG}{0,5})${TAG}(?=${TAG}{0,5}\u{e007f})|(?<=\u{1f3f4}${TAG}{2,6})\u{e007f}`,
+  // One joiner or non-joiner in a script that is spelt with them; where words have no spaces, what stands between them.
+  String.raw`(?<=${JOINED}\p{M}*)[\u200c\u200d](?!\p{M}*[\u200c\u200d])`,
+  String.raw`(?<=${SPACELESS})\u200b(?=${SPACELESS})`,
+  // The selector of a variant of a Han or Mongolian character.
   String.raw`(?<=\p{Script=Han})[\ufe00-\ufe02\u{e0100}-\u{e01ef}]`,
-  String.raw`(?<=\p{Script=Mong})[\u180b-\u180d\u180f]`,
+  String.raw`(?<=\p{Script=Mong})[\u180b-\u180f]`,
+  // Signs of Arabic, Syriac and Kaithi that enclose or stand over numbers.
+  String.raw`[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u{110bd}\u{110cd}]`,
 ];
 const HIDDEN = new RegExp(`(?=${UNSEEN})(?!${NEEDED.join("|")})[^]`, "gu");
 
@@ -50,27 +57,28 @@ function escapeOf(character) {
 
 const visible = (text) => text.replace(HIDDEN, escapeOf);
 
-function appendVisible(parent, text) {
+// The text, with escapes in it, and with what the pattern finds in it marked. What is to be seen is judged by the whole text:
+// a joiner between a mark and what follows it is within a word all the same.
+function appendVisible(parent, text, pattern = null) {
+  const hidden = [...text.matchAll(HIDDEN)];
   let end = 0;
-  for (const match of text.matchAll(HIDDEN)) {
-    parent.append(text.slice(end, match.index));
-    const sign = make("span", "escape");
-    sign.textContent = escapeOf(match[0]);
-    parent.append(sign);
-    end = match.index + match[0].length;
+  const upTo = (to, into) => {
+    while (hidden.length && hidden[0].index < to) {
+      const { index, 0: character } = hidden.shift();
+      into.append(text.slice(end, index));
+      const sign = into.appendChild(document.createElement("span"));
+      sign.className = "escape";
+      sign.textContent = escapeOf(character);
+      end = index + character.length;
+    }
+    into.append(text.slice(end, to));
+    end = to;
+  };
+  for (const found of pattern ? text.matchAll(pattern) : []) {
+    upTo(found.index, parent);
+    upTo(found.index + found[0].length, parent.appendChild(document.createElement("mark")));
   }
-  parent.append(text.slice(end));
-}
-
-// The text, with what the pattern finds in it marked.
-function appendMarked(parent, text, pattern) {
-  let end = 0;
-  for (const match of pattern ? text.matchAll(pattern) : []) {
-    appendVisible(parent, text.slice(end, match.index));
-    parent.append(make("mark", "", match[0]));
-    end = match.index + match[0].length;
-  }
-  appendVisible(parent, text.slice(end));
+  upTo(text.length, parent);
 }
 
 // "1234567" as "1,234,567": message numbers are text, for they may be greater than what a number holds.
