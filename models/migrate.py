@@ -65,7 +65,7 @@ def migrate(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
             raise SchemaError(f"the database is encoded in {encoding}: mneme needs one in UTF8")
         # Asked first: "if not exists" wants the right to create schemas even where ours exists.
         if not connection.execute(text("select 1 from pg_namespace where nspname = 'mneme'")).scalar():
-            connection.execute(text("create schema mneme"))
+            _create_schema(connection)
         before = current_revision(connection)
         if before is not None and before not in known_revisions():
             raise SchemaError(
@@ -76,6 +76,18 @@ def migrate(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         return before, current_revision(connection)
+
+
+def _create_schema(connection: Connection) -> None:
+    allowed = text("select has_database_privilege(current_database(), 'create'), current_user, current_database()")
+    may, role, database = connection.execute(allowed).one()
+    if not may:
+        quote = connection.dialect.identifier_preparer.quote
+        raise StorageError(
+            f"the role {role} may not create a schema in this database: as the database's owner,"
+            f" grant create on database {quote(database)} to {quote(role)}"
+        )
+    connection.execute(text("create schema mneme"))
 
 
 def check_schema(engine: Engine) -> None:

@@ -6,6 +6,7 @@ A loop that is trying to reach its broker turns: to end the process would mend n
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 
 from models.errors import SettingsError
 from models.settings import get_settings
+from tasks.broker import SWEEP
 from tasks.events import Event
 from worker.systemd import TURNING, WAITING_FOR_BROKER, tell_status, tell_systemd
 
@@ -74,6 +76,12 @@ class Consumer(CeleryConsumer):
 
 class Scheduler(CeleryScheduler):
     """Celery's scheduler in memory, which touches the file at every tick, and while it waits for its broker."""
+
+    def setup_schedule(self) -> None:
+        """Have the sweep due at once: what waits, and who looks at the status, need not wait for its first interval."""
+        super().setup_schedule()
+        ago = timedelta(seconds=get_settings().schedules.sweep_seconds)
+        self.schedule[SWEEP].last_run_at = datetime.now(UTC) - ago
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
         """Send what is due; returns the seconds until it is to be called again."""

@@ -29,4 +29,8 @@ REDIS_PASSWORD=$(password)
 FLOWER_PASSWORD=$(password)
 END
 mv .env.new .env
+# Containers read these as other users.
+for file in database.sql ../../config.toml; do
+    if [ -e "$file" ]; then chmod a+r "$file"; fi
+done
 echo "$PWD/.env is written: set MNEME_LLM__MODEL and OPENAI_API_KEY in it"

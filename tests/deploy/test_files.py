@@ -103,6 +103,13 @@ def test_no_password_has_a_default() -> None:
         )
 
 
+def test_files_with_secrets_are_not_taken_into_the_history() -> None:
+    made = ["deploy/compose/.env", "deploy/compose/.env.new", "deploy/compose/config.toml", "mneme.env", "flower.env"]
+    ignored = run(["git", "check-ignore", *made], {}, cwd=ROOT)
+    assert ignored.stdout.split() == made
+    assert run(["git", "check-ignore", "deploy/systemd/mneme.env.example"], {}, cwd=ROOT).returncode == 1
+
+
 def test_the_passwords_are_made_once(tmp_path: Path) -> None:
     script = Path(shutil.copy(DEPLOY / "compose" / "make-env.sh", tmp_path))
     assert run([str(script)], {}).returncode == 0

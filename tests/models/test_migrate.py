@@ -195,6 +195,26 @@ def test_the_owner_of_the_schema_needs_no_right_on_the_database(
         postgres.execute(f"drop role {name}")
 
 
+def test_a_role_that_may_not_create_a_schema_is_told_what_it_lacks(
+    postgres: Postgres, empty: Engine, empty_url: str
+) -> None:
+    name = f"guest-{uuid.uuid4().hex[:6]}"
+    database = empty_url.rpartition("/")[2]
+    postgres.execute(f'create role "{name}" login')
+    try:
+        done = run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)})
+        remedy = f'grant create on database {database} to "{name}"'
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"mneme: the role {name} may not create a schema in this database: as the database's owner, {remedy}\n"
+        )
+        postgres.execute(remedy)
+        assert run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)}).returncode == 0
+    finally:
+        postgres.execute(f'drop owned by "{name}"', database)
+        postgres.execute(f'drop role "{name}"')
+
+
 def test_no_database_is_one_sentence_and_exit_code_1(postgres: Postgres) -> None:
     done = run(mneme("migrate"), {"DATABASE_URL": "postgresql://u:secret@127.0.0.1:1/none"})
     assert done.returncode == 1

@@ -89,9 +89,10 @@ def test_a_worker_is_alive_while_its_loop_turns(
 def test_beat_tells_systemd_that_it_is_ready(
     environ: dict[str, str], broker: redis.Redis, tmp_path: Path, systemd: socket.socket
 ) -> None:
-    notified = environ | {"NOTIFY_SOCKET": systemd.getsockname(), "MNEME_SCHEDULES__SWEEP_SECONDS": "1"}
+    notified = environ | {"NOTIFY_SOCKET": systemd.getsockname()}
     with process(celery("beat"), notified, tmp_path / "beat.log"):
         assert systemd.recv(1000).decode() == TURNING
+        # The first sweep at once, and not after its interval of half a minute.
         wait_until(lambda: "STATUS=sends what is due, mneme.sweep last" in told(systemd))
 
 
