@@ -4,6 +4,7 @@ The lease and the fencing token are those of Martin Kleppmann, "How to do distri
 arbitrarily late, so what it writes is checked against the token, here the id of its run, in the same transaction.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -51,6 +52,7 @@ class Claim:
     uncovered: int
     server: Server
     content_failures: int = 0
+    begun_at: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def input_ids(self) -> list[UUID]:

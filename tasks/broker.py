@@ -1,6 +1,7 @@
 """Publishing to the broker: a hint that a session may be due. Losing one loses no work."""
 
 import os
+import ssl
 import time
 from collections.abc import Iterable
 from functools import cache
@@ -12,8 +13,9 @@ from typing import Any
 import kombu.transport.redis  # noqa: F401
 from celery import Celery
 from kombu.exceptions import OperationalError
+from kombu.utils.url import parse_url
 
-from models.errors import BrokerError
+from models.errors import BrokerError, SettingsError
 from models.settings import Settings
 
 QUEUE = "mneme"
@@ -27,6 +29,28 @@ _LONGEST_REASON = 200  # characters
 
 
 _making = Lock()
+
+
+def broker_tls(url: str) -> dict[str, Any] | None:
+    """Return how the broker's certificate is checked: against the machine's authorities, unless the URL says otherwise.
+
+    Kombu checks none without being told. Flower wants to be told in any case.
+
+    Args:
+        url: of the broker; ``?ssl_ca_certs=/path`` names another authority, ``ssl_cert_reqs=CERT_NONE`` trusts anybody.
+
+    Returns:
+        What Celery takes as ``broker_use_ssl``; None without TLS.
+
+    Raises:
+        SettingsError: an option has a value that there is not.
+    """
+    if not url.startswith("rediss:"):
+        return None
+    try:
+        return {"ssl_cert_reqs": ssl.CERT_REQUIRED, **(parse_url(url).get("ssl") or {})}
+    except (KeyError, ValueError):
+        raise SettingsError("broker.url: ssl_cert_reqs: expected CERT_REQUIRED, CERT_OPTIONAL or CERT_NONE") from None
 
 
 def get_producer(settings: Settings) -> Celery:
@@ -52,6 +76,7 @@ def _make_once(settings: Settings) -> Celery:
         task_send_sent_event=True,  # Flower shows a job from its sending on
         task_ignore_result=True,
         task_publish_retry=False,
+        broker_use_ssl=broker_tls(settings.require_broker_url()),
         broker_connection_timeout=2,
         broker_transport_options={
             "socket_timeout": 2,

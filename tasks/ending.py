@@ -1,7 +1,5 @@
 """The end of a run: one transaction that writes what came of it, closes the run, and counts again."""
 
-import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -16,11 +14,7 @@ from models.runs import Claim, Count, Fold, LostLease, Usage
 from models.settings import Settings
 from tasks.answers import Declined
 from tasks.backoff import retry_seconds
-
-logger = logging.getLogger("mneme.job")
-
-PATIENCE_SECONDS = 30.0
-PAUSE_SECONDS = 0.5
+from tasks.patience import Patience
 
 Change = Literal["opened", "closed"]
 
@@ -147,13 +141,13 @@ def _note_failure(connection: Connection, settings: Settings, claim: Claim, fail
 def _end(engine: Engine, settings: Settings, claim: Claim, usage: Usage, write: Callable[[Connection], Ended]) -> Ended:
     """End the run in one transaction, which also counts again.
 
-    After an error the run is read: what its row says is what happened. While it says that the run is still running, the
-    transaction is made again, for as long as a Postgres takes to restart.
+    After an error the run is read: what its row says is what happened. While it says that the run is still running, or
+    nothing can be read, the transaction is made again.
 
     Raises:
-        StorageError: it was refused, stayed out of reach, or something held the rows for too long.
+        StorageError: it was refused, stayed out of reach until the lease passed, or something held the rows for too long.
     """
-    until = time.monotonic() + PATIENCE_SECONDS
+    patience = Patience(claim, settings.mneme.lease_seconds)
     while True:
         try:
             with transaction(engine) as connection:
@@ -161,20 +155,20 @@ def _end(engine: Engine, settings: Settings, claim: Claim, usage: Usage, write: 
         except LostLease:
             return give_up(engine, settings, claim, usage)
         except StorageError as error:
-            if not error.transient or time.monotonic() > until:
+            if not error.transient or patience.is_over():
                 raise
-            logger.warning("run %s could not be ended, trying again: %s", claim.run_id, error)
+            patience.remind(error)
         happened = _what_happened(engine, settings, claim)
-        if happened.state != "running":
+        if happened is not None and happened.state != "running":
             return happened
-        time.sleep(PAUSE_SECONDS)
+        patience.pause(away=happened is None)
 
 
-def _what_happened(engine: Engine, settings: Settings, claim: Claim) -> Ended:
-    """Read how the run stands after an error at its end; *running* is also what nobody can know now."""
+def _what_happened(engine: Engine, settings: Settings, claim: Claim) -> Ended | None:
+    """Read how the run stands after an error at its end; None while nothing can be read."""
     try:
         with transaction(engine) as connection:
             state, node_id = runs.read_run(connection, claim.run_id)
             return Ended(state, node_id, runs.count(connection, claim.session_id, settings.mneme))
     except StorageError:
-        return Ended("running", None, None)
+        return None

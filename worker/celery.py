@@ -6,7 +6,7 @@ Importing this module reads the settings and, when they are wrong, ends the proc
 from celery import Celery
 
 from models.settings import Settings, get_settings
-from tasks.broker import DOCTOR, QUEUE, REPAIR, RETENTION, SWEEP
+from tasks.broker import DOCTOR, QUEUE, REPAIR, RETENTION, SWEEP, broker_tls
 from worker import channel, lifecycle, logs
 from worker.exits import or_exit
 
@@ -41,6 +41,7 @@ def make_app(settings: Settings) -> Celery:
         worker_consumer="worker.alive:Consumer",
         worker_concurrency=settings.worker.concurrency,
         timezone="UTC",
+        broker_use_ssl=broker_tls(settings.require_broker_url()),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # Without a socket timeout a worker never comes back from a half-open connection.

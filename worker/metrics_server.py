@@ -1,5 +1,6 @@
 """The web server of the metrics: two paths, no framework."""
 
+import errno
 import signal
 import threading
 from collections.abc import Callable, Iterable
@@ -10,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 from prometheus_client.registry import Collector
 
-from models.errors import SettingsError
+from models.errors import MnemeError, SettingsError
 from worker import logs
 
 
@@ -40,13 +41,16 @@ def serve(collector: Collector, host: str, port: int, *, told: Callable[[str], N
 
     Raises:
         SettingsError: the address cannot be listened on.
+        MnemeError: somebody else listens there, for now.
         KeyboardInterrupt: SIGINT.
     """
     logs.set_up()
     try:
         server = make_server(host, port, _app(collector), ThreadingWSGIServer, handler_class=_Quiet)
     except OSError as error:
-        raise SettingsError(f"{host}:{port}: it cannot be listened on: {error.strerror}") from None
+        # Whoever starts us anew may find it free.
+        raised = MnemeError if error.errno == errno.EADDRINUSE else SettingsError
+        raise raised(f"{host}:{port}: it cannot be listened on: {error.strerror}") from None
     # A container's first process gets no signal that it has no handler for.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
     with server:

@@ -49,7 +49,7 @@ class Presence:
 
     def _note(self) -> None:
         settings, release = get_settings(), version("mneme-worker")
-        slots, missed = settings.worker.concurrency, 0
+        slots, missed = (1 if settings.worker.pool == "solo" else settings.worker.concurrency), 0
         while True:
             try:
                 with transaction(get_engine(settings)) as connection:
@@ -63,7 +63,7 @@ class Presence:
                 if missed:
                     logger.info("Postgres serves this worker again")
                 missed = 0
-                self._tell(f"folds, up to {slots} sessions at once")
+                self._tell("folds, " + (f"up to {slots} sessions at once" if slots > 1 else "one session at a time"))
             if self._ended.wait(NOTE_EVERY_SECONDS):
                 return
 

@@ -1,5 +1,6 @@
 """The one message that mneme's worker understands, and a connection that gives up soon."""
 
+import ssl
 from functools import cache
 
 # Kombu would import its transport at the first message, which in a script that ends at once is too late: the
@@ -47,7 +48,9 @@ def connect(broker_url: str) -> Connection:
     The URL is given to the connection and not to the app's settings: there Celery lets CELERY_BROKER_URL, which is the
     main app's own broker, override it.
     """
-    return _app().connection_for_write(broker_url)
+    # Without being told, Kombu takes any certificate. What the URL says of it goes before this.
+    tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED} if broker_url.startswith("rediss:") else None
+    return _app().connection_for_write(broker_url, ssl=tls)
 
 
 def send(connection: Connection, session_id: str) -> None:

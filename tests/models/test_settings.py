@@ -186,3 +186,13 @@ def test_a_run_ends_before_its_lease_whatever_the_settings(lease_seconds: float)
     """FAILURES 4: a holder that is in its time is never robbed."""
     run_seconds = MnemeSettings(lease_seconds=lease_seconds).run_seconds
     assert run_seconds == lease_seconds - min(15, lease_seconds / 4)
+
+
+def test_a_prompt_file_lies_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[llm]\nprompt_file = "prompt.txt"\n')
+    environ = {"MNEME_CONFIG": str(file)}
+    assert load_settings(environ).llm.prompt_file == str(tmp_path / "prompt.txt")
+    assert load_settings(environ | {"MNEME_LLM__PROMPT_FILE": "p.txt"}).llm.prompt_file == "p.txt"
+    file.write_text('[llm]\nprompt_file = "/etc/prompt.txt"\n')
+    assert load_settings(environ).llm.prompt_file == "/etc/prompt.txt"

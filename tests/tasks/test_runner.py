@@ -240,9 +240,9 @@ def test_a_good_answer_is_kept_whatever_the_server_says_it_cost(
 def test_inputs_that_stay_locked_cost_the_answer_and_not_the_snapshots(
     engine: Engine, runner: Callable[..., L2Runner], server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks import ending
+    from tasks import patience
 
-    monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.5)
     write(engine, "s", range(5))
     with engine.connect() as other:
 

@@ -198,7 +198,7 @@ def test_served_over_http_and_ended_by_sigterm(
     assert "chat-42" not in text
     assert content("chat-42", 1)[:20] not in text
     taken = run(mneme("metrics", "--port", url.rpartition(":")[2]), _environ(engine))
-    assert (taken.returncode, taken.stdout) == (2, "")
+    assert (taken.returncode, taken.stdout) == (1, "")  # it may be free when it is started anew
     assert "cannot be listened on" in taken.stderr.splitlines()[-1]
     running.popen.send_signal(signal.SIGTERM)
     wait_until(lambda: running.popen.poll() is not None)
