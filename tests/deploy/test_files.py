@@ -1,5 +1,6 @@
 """Every file of deploy/ by the checker of its kind: a file that none knows is a failure."""
 
+import os
 import re
 import shlex
 import shutil
@@ -11,14 +12,13 @@ import pytest
 import yaml
 
 from models import load_settings
+from tests.deploy.units import PROGRAMS, UNITS, exec_start
 from tests.support.processes import ROOT, run
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes"
-UNITS = DEPLOY / "systemd"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
-PROGRAMS = "/opt/mneme/current/bin/"
 MOST_EXPOSURE = 2.0  # of 10, by systemd's own reckoning
 
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on this machine")
@@ -172,7 +172,7 @@ def test_the_units(tmp_path: Path) -> None:
     shutil.copytree(UNITS, tmp_path / "units")
     for path in (tmp_path / "units").glob("*.service"):
         text = path.read_text()
-        assert re.findall(r"^ExecStart=(\S+)", text, re.MULTILINE)[0].startswith(PROGRAMS)
+        assert PROGRAMS in exec_start(path)
         path.write_text(text.replace(PROGRAMS, f"{programs}/"))
     names = [path.name.replace("@.", "@1.") for path in (tmp_path / "units").glob("*.service")]
     environ = {"SYSTEMD_UNIT_PATH": f"{tmp_path}/units:"}
@@ -185,12 +185,19 @@ def test_the_units(tmp_path: Path) -> None:
         assert float(exposure[1]) <= MOST_EXPOSURE, judged
 
 
-def test_flower_does_not_start_without_a_password() -> None:
-    unit = (UNITS / "mneme-flower.service").read_text()
-    condition = shlex.split(re.findall(r"^ExecCondition=(.+)$", unit, re.MULTILINE)[0])
-    assert run(condition, {"FLOWER_BASIC_AUTH": "user:password"}).returncode == 0
-    refused = run(condition, {"FLOWER_BASIC_AUTH": ""})
-    assert (refused.returncode, refused.stderr) == (1, "set FLOWER_BASIC_AUTH in /etc/mneme/flower.env\n")
+@pytest.mark.parametrize(
+    ("auth", "starts"),
+    [("user:p&$;password", True), (None, False), ("", False), (":", False), ("user", False), ("u:pa,ss", False), ("u:ü", False)],
+)  # fmt: skip
+def test_flower_starts_with_a_password_that_it_understands(auth: str | None, starts: bool) -> None:
+    start = exec_start(UNITS / "mneme-flower.service")
+    command = shlex.split(start.replace(PROGRAMS + "celery", "echo"))
+    done = run(command, {} if auth is None else {"FLOWER_BASIC_AUTH": auth})
+    if starts:
+        assert (done.returncode, done.stdout) == (0, "-A worker flower --address=127.0.0.1 --port=5555\n")
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "/etc/mneme/flower.env: expected FLOWER_BASIC_AUTH=user:password" in done.stderr
 
 
 def test_a_unit_lets_a_worker_finish_its_folds() -> None:
@@ -231,30 +238,51 @@ def command(tmp_path: Path) -> Path:
 
 
 def test_the_command_of_a_host_reads_its_settings_and_executes_none(command: Path) -> None:
-    hostile = "p&$(touch owned)`id`;x\\y"
+    hostile = "p&$(touch owned)`id`;x#y'z"
     lines = [
         "# DATABASE_URL=no",
         "; REDIS_URL=no",
         "",
-        "echo owned",
         f"DATABASE_URL={hostile}",
-        "A=\"b 'c' d\"",
-        "B='e \"f\"'",
+        "A=\"b 'c' $d\"",
+        "B='e \"f\" g\\h'",
+        "C=",
     ]
     command.with_name("database.env").write_text("\n".join([*lines, "LAST=no line end"]))
     done = run(["sh", str(command), "show", "a b"], {"DATABASE_URL": "of the shell", "HOME": "/"}, cwd=command.parent)
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert told[0] == "current show a b"
-    assert {f"DATABASE_URL={hostile}", "A=b 'c' d", 'B=e "f"', "LAST=no line end"} <= set(told)
+    assert {f"DATABASE_URL={hostile}", "A=b 'c' $d", r'B=e "f" g\h', "C=", "LAST=no line end"} <= set(told)
     assert f"MNEME_CONFIG={command.parent}/config.toml" in told
     assert not command.with_name("owned").exists()
     other = run(["sh", str(command), "migrate"], {"MNEME_RELEASE": "0.2.0"})
     assert other.stdout.startswith("0.2.0 migrate\n")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"X=a\b", r'X="a\\b"', r'X="a\"b"', "X=a ", "X= a", "X=a\t", "X=a\r", 'X="a" ', "X='a' #", "X='a'b'", "X='", 'X="a',
+        " X=a", "export X=a", "X =a", "X-Y=a", "1X=a", "=a", "X", "# a\\",
+    ],
+)  # fmt: skip
+def test_what_systemd_would_read_otherwise_is_refused(command: Path, line: str) -> None:
+    command.with_name("model.env").write_text(f"# first\n{line}\nY=b\n")
+    done = run(["sh", str(command), "status"], {})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"mneme: {command.parent}/model.env, line 2: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_command_of_a_host_says_whom_it_is_for(command: Path) -> None:
     command.with_name("model.env").unlink()
     done = run(["sh", str(command), "status"], {})
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"mneme: {command.parent}/model.env cannot be read: are you root?\n"
+    assert done.stderr == f"mneme: {command.parent}/model.env: there is no such file\n"
+    if os.geteuid() == 0:
+        command.with_name("model.env").touch(mode=0o600)
+        os.chown(command.with_name("model.env"), 65534, 65534)
+        done = run(["setpriv", "--bounding-set=-all", "sh", str(command), "status"], {})
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"mneme: {command.parent}/model.env: it cannot be read: are you root?\n"

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.deploy.topology import NEEDS_TOPOLOGY, ROLES, Topology
+from tests.deploy.units import UNITS, exec_start
 from tests.support.processes import ROOT, wait_until
 
 pytestmark = NEEDS_TOPOLOGY
@@ -106,9 +107,8 @@ def test_a_worker_ends_politely_and_the_next_one_takes_its_place(running: Topolo
 
 def test_the_commands_of_systemd_start_what_they_say(running: Topology) -> None:
     """Each ExecStart in the same image, with an environment file as step 2 of its README makes it."""
-    for unit in sorted((ROOT / "deploy" / "systemd").glob("*.service")):
-        text = unit.read_text()
-        start = re.findall(r"^ExecStart=(.+)", text, re.MULTILINE)[0]
+    for unit in sorted(UNITS.glob("*.service")):
+        start = exec_start(unit)
         # The ports are taken by the services that run.
         start = start.replace("%i", "1").replace("%H", "host").replace("5555", "5556").replace("9464", "9465")
         role = re.split(r"[-@.]", unit.name)[1]

@@ -21,10 +21,11 @@ FLOWER_PASSWORD = "user:p&$(id)`;#"
 FILL_IN = """sed -i "/^$NAME=/d" "$FILE"; printf "%s='%s'\\n" "$NAME" "$VALUE" >>"$FILE\""""
 
 
-def steps() -> list[str]:
-    """Return the blocks of commands that the README tells, without the editor."""
+def step(part: str) -> str:
+    """Return the one block of commands of the README that holds this, without the editor."""
     blocks = re.findall(r"^ *```sh\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
-    return [re.sub(r"^ *vi .*\n", "", block, flags=re.MULTILINE) for block in blocks]
+    (found,) = [block for block in blocks if part in block]
+    return re.sub(r"^ *vi .*\n", "", found, flags=re.MULTILINE)
 
 
 @dataclass
@@ -48,12 +49,11 @@ def installed(running: Topology, tmp_path_factory: pytest.TempPathFactory) -> It
     }
     log = tmp_path_factory.mktemp("host") / "console.log"
     with systemd_host(running.image, running.addresses["systemd"][0], ROOT, log) as host:
-        _, settings, units, _ = steps()
-        host.must(settings)
+        host.must(step("install -d"))
         for file, name in zip(("mneme", "database", "model", "flower"), secrets, strict=True):
             host.must(FILL_IN, {"FILE": f"/etc/mneme/{file}.env", "NAME": name, "VALUE": secrets[name]})
         host.must("sed -i s/^MNEME_LLM__MODEL=.*/MNEME_LLM__MODEL=extract/ /etc/mneme/mneme.env")
-        host.must(units)
+        host.must(step("systemctl enable --now mneme-worker@1"))
         yield Installed(host, secrets)
         host.must("systemctl stop 'mneme-*'")
 
@@ -99,6 +99,17 @@ def test_a_killed_worker_is_started_again(installed: Installed) -> None:
     wait_until(lambda: host.property("mneme-worker@2", "NRestarts") == "1", 20, "the restart")
     wait_until(lambda: host.property("mneme-worker@2", "ActiveState") == "active", 30, "the worker to be ready")
     assert host.property("mneme-worker@2", "MainPID") != killed
+
+
+def test_the_restart_of_the_readme_leaves_no_worker_out(installed: Installed) -> None:
+    host = installed.host
+    host.must("systemctl enable --now mneme-worker@3")
+    units = ["mneme-worker@1", "mneme-worker@2", "mneme-worker@3", "mneme-beat"]
+    before = [host.property(unit, "MainPID") for unit in units]
+    host.must(step("systemctl list-units"))
+    after = [host.property(unit, "MainPID") for unit in units]
+    assert all(new not in ("0", old) for new, old in zip(after, before, strict=True))
+    host.must("systemctl disable --now mneme-worker@3")
 
 
 def test_wrong_settings_end_a_service_once_and_a_stop_is_polite(installed: Installed) -> None:
