@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _KNOWN_OPTIONS = {option.keyword.decode() for option in Conninfo.get_defaults()}
 _CREDENTIALS = re.compile(r"(?P<before>://[^/?#]*?:)(?P<password>.*)(?P<after>@)")
-_SECRET_QUERY = re.compile(r"(?i)([?&](?:password|passwd|secret|token|api[-_]?key)=)[^&\s]*")
+_SECRET_QUERY = re.compile(r"(?i)([?&](?:(?:ssl_?)?password|passwd|secret|token|api[-_]?key)=)([^&\s]*)")
 _DATABASE = re.compile(r"postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)", re.DOTALL)
 
 
@@ -23,9 +23,10 @@ def redact(text: str) -> str:
 
 
 def passwords(url: str) -> set[str]:
-    """Return the password of a URL, as it stands in it and as it is meant; empty when there is none."""
+    """Return the passwords of a URL, as they stand in it and as they are meant; empty when there is none."""
     match = _CREDENTIALS.search(url)
-    return {match["password"], unquote(match["password"])} if match and match["password"] else set()
+    found = [match["password"] if match else "", *(secret for _, secret in _SECRET_QUERY.findall(url))]
+    return {form for password in found if password for form in (password, unquote(password))}
 
 
 def has_password(url: str) -> bool:
@@ -79,6 +80,8 @@ def broker_url(text: str) -> str:
         ValueError: it is no such URL.
     """
     parts = _split(text)
+    if parts is not None and "ssl_password" in parts.query:
+        raise ValueError("expected a TLS key without a password: Flower would show ssl_password")
     if parts is not None and (
         (parts.scheme in ("redis", "rediss") and parts.hostname and re.fullmatch(r"/?|/\d{1,4}", parts.path))
         or (parts.scheme == "redis+socket" and parts.path.strip("/"))

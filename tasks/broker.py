@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from threading import Lock
 from typing import Any
+from urllib.parse import urlsplit
 
 # Kombu would import its transport at the first message, which in a script that ends at once is too late: the
 # interpreter is then shutting down, and refuses what the import does.
@@ -45,7 +46,7 @@ def broker_tls(url: str) -> dict[str, Any] | None:
     Raises:
         SettingsError: an option has a value that there is not.
     """
-    if not url.startswith("rediss:"):
+    if urlsplit(url).scheme != "rediss":
         return None
     try:
         return {"ssl_cert_reqs": ssl.CERT_REQUIRED, **(parse_url(url).get("ssl") or {})}

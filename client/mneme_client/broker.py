@@ -2,6 +2,7 @@
 
 import ssl
 from functools import cache
+from urllib.parse import urlsplit
 
 # Kombu would import its transport at the first message, which in a script that ends at once is too late: the
 # interpreter is then shutting down, and refuses what the import does.
@@ -49,7 +50,7 @@ def connect(broker_url: str) -> Connection:
     main app's own broker, override it.
     """
     # Without being told, Kombu takes any certificate. What the URL says of it goes before this.
-    tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED} if broker_url.startswith("rediss:") else None
+    tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED} if urlsplit(broker_url).scheme == "rediss" else None
     return _app().connection_for_write(broker_url, ssl=tls)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import make_url
 
 from models import SettingsError, load_settings
 from models.settings import MnemeSettings, Settings
+from models.urls import passwords, redact
 from tests.support.processes import ROOT, celery, mneme, run
 
 
@@ -169,6 +170,15 @@ def test_database_urls_as_people_write_them(text: str, parts: tuple[object, ...]
 @pytest.mark.parametrize("url", ["redis://h:6379/0", "rediss://:p@h/1", "redis+socket:///tmp/redis.sock"])
 def test_broker_urls(url: str) -> None:
     assert load_settings({"REDIS_URL": url}).require_broker_url() == url
+
+
+def test_a_password_in_the_query_of_a_url_is_one_too() -> None:
+    database = "postgresql://u:p%40@h/d?sslpassword=k%40y&sslmode=require"
+    assert redact(database) == "postgresql://u:***@h/d?sslpassword=***&sslmode=require"
+    assert passwords(database) == {"p%40", "p@", "k%40y", "k@y"}
+    with pytest.raises(SettingsError, match="expected a TLS key without a password") as raised:
+        load_settings({"REDIS_URL": "rediss://h/0?ssl_keyfile=/k&ssl_password=hunter2"})
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("command", [mneme("migrate"), celery("worker"), celery("beat"), celery("flower")])
