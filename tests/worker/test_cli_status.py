@@ -111,6 +111,8 @@ def test_beat_broker_and_workers_are_told_apart(
         "-> see that the broker answers at REDIS_URL"
         in run(mneme("status"), environ | {"REDIS_URL": "redis://127.0.0.1:1/0"}).stdout
     )
+    scalar("delete from mneme.workers")
+    assert "-> no worker is there: " in status()  # at once, and not when the last sweep has grown old
     broker.config_set("requirepass", "of-the-broker")
     try:
         refused = run(mneme("status"), environ).stdout

@@ -103,12 +103,12 @@ def _alive(found: "Status", settings: "Settings", queue: Queue) -> Iterator[str]
             "see that the broker answers at REDIS_URL, with its password, and that worker, beat and apps have the same;"
             " no work is lost meanwhile"
         )
-    if service.swept_seconds is not None and service.swept_seconds <= late_seconds:
-        return
     if not alive:
         yield _remedy(
             "no worker is there: celery -A worker worker, on this database and broker; and celery -A worker beat"
         )
+    elif service.swept_seconds is not None and service.swept_seconds <= late_seconds:
+        return
     elif queue.messages:
         yield _remedy("messages wait and no worker takes them: celery -A worker worker, on this broker")
     elif queue.error is None:
