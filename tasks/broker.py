@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,14 +45,22 @@ def broker_tls(url: str) -> dict[str, Any] | None:
         What Celery takes as ``broker_use_ssl``; None without TLS.
 
     Raises:
-        SettingsError: an option has a value that there is not.
+        SettingsError: an option has a value that there is not, or names a file that cannot be read.
     """
     if urlsplit(url).scheme != "rediss":
         return None
     try:
-        return {"ssl_cert_reqs": ssl.CERT_REQUIRED, **(parse_url(url).get("ssl") or {})}
+        asked = {"ssl_cert_reqs": ssl.CERT_REQUIRED, **(parse_url(url).get("ssl") or {})}
     except (KeyError, ValueError):
         raise SettingsError("broker.url: ssl_cert_reqs: expected CERT_REQUIRED, CERT_OPTIONAL or CERT_NONE") from None
+    for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        try:
+            if option in asked:
+                Path(asked[option]).read_bytes()
+        except OSError as error:
+            # To redis it would be a broker that is away, and is waited for.
+            raise SettingsError(f"broker.url: {option}: {asked[option]} cannot be read: {error.strerror}") from None
+    return asked
 
 
 def get_producer(settings: Settings) -> Celery:

@@ -114,6 +114,9 @@ class Formatter(ProcessorFormatter):
 def _is_news(record: logging.LogRecord) -> bool:
     """Leave out what Celery says of every message, and of a failed job, of which the job has said more."""
     said = str(record.msg)
+    if said.startswith("Couldn't ack"):
+        # The job is done, its message comes again, and finds that out: nobody need be called for it.
+        record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
     if said in (LOG_RECEIVED, LOG_SUCCESS) or said.startswith("Scheduler: Sending due task"):
         return False
     if said == LOG_FAILURE.strip() and record.levelno == logging.INFO:

@@ -22,12 +22,15 @@ class Presence:
 
     def __init__(self) -> None:
         self._ending = False
+        self._state = ""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin, unless it has begun: Celery says that a worker is ready after every reconnection."""
-        if self._thread is None:
+        """Begin; or, since Celery says that a worker is ready after every reconnection, say again what it does."""
+        if self._thread is not None:
+            tell_status(self._state)
+        else:
             self._thread = threading.Thread(target=self._note, name="mneme-presence", daemon=True)
             self._thread.start()
 
@@ -68,5 +71,7 @@ class Presence:
                 return
 
     def _tell(self, what: str) -> None:
-        if not self._ending:
+        """Tell a change alone: meanwhile the loop may wait for Redis, and says so."""
+        if what != self._state and not self._ending:
             tell_status(what)
+        self._state = what

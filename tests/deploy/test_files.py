@@ -105,6 +105,7 @@ def test_no_password_has_a_default() -> None:
 
 def test_files_with_secrets_are_not_taken_into_the_history() -> None:
     made = ["deploy/compose/.env", "deploy/compose/.env.new", "deploy/compose/config.toml", "mneme.env", "flower.env"]
+    made += [f"deploy/compose/{name}" for name in ("compose.override.yaml", "mneme.dump", "memory.html")]
     ignored = run(["git", "check-ignore", *made], {}, cwd=ROOT)
     assert ignored.stdout.split() == made
     assert run(["git", "check-ignore", "deploy/systemd/mneme.env.example"], {}, cwd=ROOT).returncode == 1
@@ -256,15 +257,22 @@ def test_the_command_of_a_host_reads_its_settings_and_executes_none(command: Pat
     assert {f"DATABASE_URL={hostile}", "A=b 'c' $d", r'B=e "f" g\h', "C=", "LAST=no line end"} <= set(told)
     assert f"MNEME_CONFIG={command.parent}/config.toml" in told
     assert not command.with_name("owned").exists()
+    command.with_name("mneme.env").write_text("   \nDATABASE_URL=last\nhttps_proxy=http://h\n")
+    told = run(["sh", str(command), "show"], {}).stdout.splitlines()
+    assert {"DATABASE_URL=last", "https_proxy=http://h"} <= set(told)
     other = run(["sh", str(command), "migrate"], {"MNEME_RELEASE": "0.2.0"})
     assert other.stdout.startswith("0.2.0 migrate\n")
+    none = run(["sh", str(command), "migrate"], {"MNEME_RELEASE": "0.9.9"})
+    assert none.returncode == 2
+    assert none.stderr.endswith("opt/0.9.9/bin/mneme: there is no such release\n")
 
 
 @pytest.mark.parametrize(
     "line",
     [
         r"X=a\b", r'X="a\\b"', r'X="a\"b"', "X=a ", "X= a", "X=a\t", "X=a\r", 'X="a" ', "X='a' #", "X='a'b'", "X='", 'X="a',
-        " X=a", "export X=a", "X =a", "X-Y=a", "1X=a", "=a", "X", "# a\\",
+        " X=a", "export X=a", "X =a", "X-Y=a", "1X=a", "=a", "X", "# a\\", "# a\rX=b", "X=a\rY=b", "X=ü",
+        "MNEME_CONFIG=/x", "MNEME_RELEASE=/x", "path=/x", "number=7x", "OPTIND=a",
     ],
 )  # fmt: skip
 def test_what_systemd_would_read_otherwise_is_refused(command: Path, line: str) -> None:

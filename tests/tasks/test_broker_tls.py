@@ -78,6 +78,15 @@ def test_an_option_that_there_is_not_is_one_sentence(environ: dict[str, str]) ->
     assert done.stderr == "mneme: broker.url: ssl_cert_reqs: expected CERT_REQUIRED, CERT_OPTIONAL or CERT_NONE\n"
 
 
+def test_a_file_that_cannot_be_read_is_no_broker_that_is_away(environ: dict[str, str]) -> None:
+    done = run(celery("worker"), environ | {"REDIS_URL": "rediss://h/0?ssl_ca_certs=/nonexistent/ca.pem"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == "mneme: broker.url: ssl_ca_certs: /nonexistent/ca.pem cannot be read: No such file or directory\n"
+    )
+
+
 def test_without_a_check_only_who_says_so(secured: tuple[str, Path], environ: dict[str, str]) -> None:
     url = f"{secured[0]}?ssl_cert_reqs=CERT_NONE"
     # A process of its own: Kombu's pools do not tell two ways to the same broker apart.

@@ -17,7 +17,7 @@ from tests.support import model_server as says
 from tests.support.model_server import ModelServer, model_server
 from tests.support.processes import celery, celery_worker, debugged_worker, log_lines, process, results, run, wait_until
 from tests.support.snapshots import active, all_runs, content, write
-from worker.logs import Formatter, known_secrets
+from worker.logs import Formatter, _is_news, known_secrets
 
 KEY = "sk-planted-0123456789"
 PASSWORD = "p%40ssw%3Ard-planted"
@@ -80,6 +80,14 @@ def test_secrets_are_taken_out_wherever_they_came_from() -> None:
             assert "planted" not in str(line("it said: %s", secret, secrets=secrets, as_json=as_json))
     # A password that is a word would take words out of every line.
     assert line("the redis is away", secrets=frozenset({"redis"}))["event"] == "the redis is away"
+
+
+def test_a_message_that_could_not_be_acknowledged_calls_nobody() -> None:
+    """Kombu says *critical*, with a stack, of each job that ended while its broker was away."""
+    record = logging.LogRecord("kombu", logging.CRITICAL, "f.py", 1, "Couldn't ack %r, reason:%r", (1, "x"), None)
+    record.exc_info = (ValueError, ValueError("x"), None)
+    assert _is_news(record)
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
 
 
 def test_a_day_of_normal_work_is_a_few_lines_in_json(
