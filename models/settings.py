@@ -118,7 +118,8 @@ def _load(environ: Mapping[str, str]) -> tuple[Settings, dict[tuple[str, str], s
     environ = {name: value for name, value in environ.items() if value != ""}
     path = settings_file(environ)
     values, sources = _read_file(path)
-    if isinstance(prompt := values.get("llm", {}).get("prompt_file"), str):
+    prompt = values.get("llm", {}).get("prompt_file")
+    if prompt and isinstance(prompt, str):
         values["llm"]["prompt_file"] = str(path.parent / prompt)  # beside the file that names it, wherever we run
     for name, section, key, value in _read_environ(environ):
         values.setdefault(section, {})[key] = value

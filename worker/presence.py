@@ -29,7 +29,7 @@ class Presence:
     def begin(self) -> None:
         """Begin; or, since Celery says that a worker is ready after every reconnection, say again what it does."""
         if self._thread is not None:
-            tell_status(self._state)
+            self._say()
         else:
             self._thread = threading.Thread(target=self._note, name="mneme-presence", daemon=True)
             self._thread.start()
@@ -72,6 +72,10 @@ class Presence:
 
     def _tell(self, what: str) -> None:
         """Tell a change alone: meanwhile the loop may wait for Redis, and says so."""
-        if what != self._state and not self._ending:
-            tell_status(what)
-        self._state = what
+        if what != self._state:
+            self._state = what
+            self._say()
+
+    def _say(self) -> None:
+        if self._state and not self._ending:
+            tell_status(self._state)

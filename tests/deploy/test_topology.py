@@ -39,9 +39,8 @@ def get(url: str, password: str | None = None) -> tuple[int, str]:
 
 
 def test_snapshots_of_an_app_are_folded_and_seen_everywhere(running: Topology) -> None:
-    password = running.secrets["POSTGRES_PASSWORD"]
     address = running.addresses["postgres"][1]
-    with psycopg.connect(f"postgresql://postgres:{password}@{address}/mneme", autocommit=True) as superuser:
+    with psycopg.connect(running.superuser_url("mneme"), autocommit=True) as superuser:
         superuser.execute("create role app login password 'of-the-app'")
         of_service = "select rolsuper or rolcreaterole or rolcreatedb from pg_roles where rolname = 'mneme_service'"
         assert superuser.execute(of_service).fetchone() == (False,)

@@ -38,8 +38,7 @@ class Installed:
 def installed(running: Topology, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """A host on which steps 2 and 3 were taken; the image has what step 1 makes."""
     postgres, redis = (running.addresses[name][1] for name in ("postgres", "redis"))
-    superuser = f"postgresql://postgres:{running.secrets['POSTGRES_PASSWORD']}@{postgres}/postgres"
-    with psycopg.connect(superuser, autocommit=True) as connection:
+    with psycopg.connect(running.superuser_url("postgres"), autocommit=True) as connection:
         connection.execute("create database of_systemd owner mneme_service")
     secrets = {
         "REDIS_URL": f"redis://:{running.secrets['REDIS_PASSWORD']}@{redis}:6379/1",

@@ -91,6 +91,10 @@ class Topology:
         environ = self.services[name].get("environment", {})
         return run(self.image.inside(self.running[name], command, environ), {})
 
+    def superuser_url(self, database: str) -> str:
+        """Return the URL of Postgres' superuser, as a person on the host would use it."""
+        return f"postgresql://postgres:{self.secrets['POSTGRES_PASSWORD']}@{self.addresses['postgres'][1]}/{database}"
+
     def is_healthy(self, name: str) -> bool:
         kind, *test = self.services[name]["healthcheck"]["test"]
         command = ["sh", "-c", *test] if kind == "CMD-SHELL" else test

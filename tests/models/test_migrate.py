@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from alembic import command
@@ -40,6 +41,18 @@ def empty_url(postgres: Postgres) -> Iterator[str]:
     postgres.execute(f"create database {name}")
     yield postgres.url(name)
     postgres.execute(f"drop database {name} with (force)")
+
+
+@contextmanager
+def login(postgres: Postgres, kind: str, database: str) -> Iterator[str]:
+    """A role that is nothing yet, gone afterwards with what it owns in a database. Its name needs quoting."""
+    name = f"{kind} {uuid.uuid4().hex[:6]}"
+    postgres.execute(f'create role "{name}" login')
+    try:
+        yield name
+    finally:
+        postgres.execute(f'drop owned by "{name}"', database)
+        postgres.execute(f'drop role "{name}"')
 
 
 @pytest.fixture
@@ -183,25 +196,18 @@ def test_a_table_in_the_way_is_one_sentence(empty_url: str, empty: Engine) -> No
 def test_the_owner_of_the_schema_needs_no_right_on_the_database(
     postgres: Postgres, empty: Engine, empty_url: str
 ) -> None:
-    name = f"owner_{uuid.uuid4().hex[:6]}"
     database = empty_url.rpartition("/")[2]
-    postgres.execute(f"create role {name} login")
-    postgres.execute(f"create schema mneme authorization {name}", database)
-    try:
+    with login(postgres, "Owner", database) as name:
+        postgres.execute(f'create schema mneme authorization "{name}"', database)
         done = run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)})
         assert (done.returncode, done.stderr) == (0, "")
-    finally:
-        postgres.execute(f"drop owned by {name}", database)
-        postgres.execute(f"drop role {name}")
 
 
 def test_a_role_that_may_not_create_a_schema_is_told_what_it_lacks(
     postgres: Postgres, empty: Engine, empty_url: str
 ) -> None:
-    name = f"guest-{uuid.uuid4().hex[:6]}"
     database = empty_url.rpartition("/")[2]
-    postgres.execute(f'create role "{name}" login')
-    try:
+    with login(postgres, "Guest", database) as name:
         done = run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)})
         remedy = f'grant create on database {database} to "{name}"'
         assert done.returncode == 1
@@ -210,9 +216,6 @@ def test_a_role_that_may_not_create_a_schema_is_told_what_it_lacks(
         )
         postgres.execute(remedy)
         assert run(mneme("migrate"), {"DATABASE_URL": postgres.url(database, name)}).returncode == 0
-    finally:
-        postgres.execute(f'drop owned by "{name}"', database)
-        postgres.execute(f'drop role "{name}"')
 
 
 def test_no_database_is_one_sentence_and_exit_code_1(postgres: Postgres) -> None:
@@ -235,13 +238,10 @@ def test_an_unset_database_is_exit_code_2() -> None:
 @pytest.fixture(scope="module")
 def role(shared_database: str, postgres: Postgres) -> Iterator[str]:
     """A role with a name that needs quoting, granted by the command."""
-    name = f"Main app {uuid.uuid4().hex[:6]}"
-    postgres.execute(f'create role "{name}" login')
-    done = run(mneme("grant", name), {"DATABASE_URL": postgres.url(shared_database)})
-    assert (done.returncode, done.stderr) == (0, "")
-    yield name
-    postgres.execute(f'drop owned by "{name}"', shared_database)
-    postgres.execute(f'drop role "{name}"')
+    with login(postgres, "Main app", shared_database) as name:
+        done = run(mneme("grant", name), {"DATABASE_URL": postgres.url(shared_database)})
+        assert (done.returncode, done.stderr) == (0, "")
+        yield name
 
 
 @pytest.fixture
@@ -350,17 +350,12 @@ def test_granting_without_a_schema_names_the_remedy(empty: Engine, postgres: Pos
 
 
 def test_ungranted_roles_cannot_even_see_the_schema(engine: Engine, postgres: Postgres, database_url: str) -> None:
-    name = f"stranger_{uuid.uuid4().hex[:6]}"
-    postgres.execute(f"create role {name} login")
-    try:
-        stranger = make_engine(
-            postgres.url(database_url.rpartition("/")[2], name).replace("postgresql:", "postgresql+psycopg:")
-        )
+    database = database_url.rpartition("/")[2]
+    with login(postgres, "Stranger", database) as name:
+        stranger = make_engine(postgres.url(database, name).replace("postgresql:", "postgresql+psycopg:"))
         with pytest.raises(StorageError, match="permission denied"):
             migrate(stranger)
         stranger.dispose()
-    finally:
-        postgres.execute(f"drop role {name}")
 
 
 def test_the_files_of_the_migrations_are_what_alembic_walks() -> None:

@@ -204,5 +204,7 @@ def test_a_prompt_file_lies_beside_the_file_that_names_it(tmp_path: Path) -> Non
     environ = {"MNEME_CONFIG": str(file)}
     assert load_settings(environ).llm.prompt_file == str(tmp_path / "prompt.txt")
     assert load_settings(environ | {"MNEME_LLM__PROMPT_FILE": "p.txt"}).llm.prompt_file == "p.txt"
+    file.write_text('[llm]\nprompt_file = ""\n')
+    assert load_settings(environ).llm.prompt_file == ""  # as before it was looked for: our own prompt
     file.write_text('[llm]\nprompt_file = "/etc/prompt.txt"\n')
     assert load_settings(environ).llm.prompt_file == "/etc/prompt.txt"

@@ -17,12 +17,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # By hand, for what /etc/machine-id and /run hold belongs to this machine.
 BOOT = """
 set -e
-mkdir -p "$PLACE/upper" "$PLACE/work" "$PLACE/root"
-mount -t overlay overlay -o lowerdir="$IMAGE",upperdir="$PLACE/upper",workdir="$PLACE/work" "$PLACE/root"
+mkdir -p "$PLACE/upper" "$PLACE/work" "$PLACE/tree"
+mount -t overlay overlay -o lowerdir="$IMAGE",upperdir="$PLACE/upper",workdir="$PLACE/work" "$PLACE/tree"
 mount -t tmpfs tmpfs /run
-: >"$PLACE/root/etc/machine-id"
-mkdir -p "$PLACE/root$CHECKOUT"
-exec systemd-nspawn --quiet --directory="$PLACE/root" --bind-ro="$SOURCE:$CHECKOUT" --boot --machine="$NAME" \
+: >"$PLACE/tree/etc/machine-id"
+mkdir -p "$PLACE/tree$CHECKOUT"
+exec systemd-nspawn --quiet --directory="$PLACE/tree" --bind-ro="$SOURCE:$CHECKOUT" --boot --machine="$NAME" \
     --register=no --keep-unit --console=pipe systemd.unit=basic.target
 """
 
@@ -78,8 +78,8 @@ def systemd_host(made: Image, network: str, source: Path, log: Path) -> Iterator
 
         def leader() -> int | None:
             assert booting.popen.poll() is None, booting.log
-            found = children.read_text().split() if b"nspawn" in _command(booting.popen.pid) else []
-            return int(found[0]) if found and b"systemd" in _command(int(found[0])) else None
+            # Not the child that prepares it, which is gone a moment later.
+            return next((int(pid) for pid in children.read_text().split() if _program(pid) == "systemd"), None)
 
         wait_until(leader, 30, "the host's first process")
         host = Host(leader() or 0)
@@ -87,8 +87,11 @@ def systemd_host(made: Image, network: str, source: Path, log: Path) -> Iterator
         yield host
 
 
-def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+def _program(pid: str) -> str:
+    try:
+        return Path(os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0])).name
+    except OSError:
+        return ""
 
 
 @contextmanager

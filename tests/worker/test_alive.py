@@ -97,11 +97,14 @@ def test_beat_tells_systemd_that_it_is_ready(
 
 
 NOTING = """
+import signal
 import threading
 from worker import logs, presence
 presence.NOTE_EVERY_SECONDS = 0.1
 logs.set_up()
-presence.Presence().begin()
+noted = presence.Presence()
+signal.signal(signal.SIGUSR1, lambda *_: noted.begin())
+noted.begin()
 threading.Event().wait()
 """
 
@@ -122,6 +125,11 @@ def test_the_state_that_systemd_shows_follows_postgres(
         scalar("alter table mneme.elsewhere rename to workers")
         wait_until(lambda: state() == "STATUS=folds, up to 8 sessions at once")
         assert "Postgres serves this worker again" in noting.log
+        # Said once, for the loop may have something else to say; and again when it has reached its broker again.
+        time.sleep(0.5)
+        assert told(systemd) == []
+        noting.popen.send_signal(signal.SIGUSR1)
+        wait_until(lambda: state() == "STATUS=folds, up to 8 sessions at once")
 
 
 @pytest.mark.parametrize("role", ["worker", "beat"])

@@ -36,7 +36,7 @@ function placeNodes() {
     node.bar.setAttribute("rx", width > 6 ? 2 : 0);
     node.cut?.setAttribute("d", `M0 9 l${width / 4} -4 l${width / 4} 4 l${width / 4} -4 l${width / 4} 4`);
     node.center = width / 2;
-    const tokens = node.tokens.toLocaleString("en");
+    const tokens = grouped(String(node.tokens));
     const fits = width >= 9 + 6.6 * tokens.length;
     if (fits && !node.label) {
       node.label = node.group.appendChild(makeSvg("text", { y: -5 }));

@@ -66,9 +66,7 @@ function appendVisible(parent, text, pattern = null) {
     while (hidden.length && hidden[0].index < to) {
       const { index, 0: character } = hidden.shift();
       into.append(text.slice(end, index));
-      const sign = into.appendChild(document.createElement("span"));
-      sign.className = "escape";
-      sign.textContent = escapeOf(character);
+      into.append(make("span", "escape", escapeOf(character)));
       end = index + character.length;
     }
     into.append(text.slice(end, to));
@@ -76,7 +74,7 @@ function appendVisible(parent, text, pattern = null) {
   };
   for (const found of pattern ? text.matchAll(pattern) : []) {
     upTo(found.index, parent);
-    upTo(found.index + found[0].length, parent.appendChild(document.createElement("mark")));
+    upTo(found.index + found[0].length, parent.appendChild(make("mark")));
   }
   upTo(text.length, parent);
 }
